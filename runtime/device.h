@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a step needs from a machine. device_cuda.c and host/ implement it; nothing above this line knows which.
+ *
+ * One lathe_device belongs to one rank and is used by one thread at a time. All calls return a status; the message
+ * of the last failure is in `message`. Memory addresses are device addresses; only copy_in, copy_out and fill touch them. */
+#ifndef LATHE_DEVICE_H
+#define LATHE_DEVICE_H
+
+#include "lathe.h"
+
+typedef struct lathe_device lathe_device;
+typedef struct lathe_kernel lathe_kernel; /* a loaded entry point */
+typedef struct lathe_graph lathe_graph;   /* a captured step */
+
+#define LATHE_STREAMS 2 /* 0: main, 1: side */
+
+typedef struct {
+    uint32_t grid[3];
+    uint32_t block;        /* threads */
+    uint32_t shared_bytes; /* dynamic shared memory */
+    bool cooperative;      /* all blocks must be in flight together */
+    bool early;            /* programmatic dependent launch on the predecessor in the stream */
+} lathe_geometry;
+
+typedef struct {
+    const char *name;      /* "cuda", "host" */
+    char arch[16];         /* "sm_90a", "host" */
+    uint32_t multiprocessors;
+    uint64_t memory_free;  /* bytes; host: UINT64_MAX */
+    char description[128]; /* "NVIDIA H200, driver 580.65" */
+} lathe_device_info;
+
+struct lathe_device {
+    const struct lathe_device_ops *ops;
+    lathe_device_info info;
+    char message[1024];
+};
+
+typedef struct lathe_device_ops {
+    void (*destroy)(lathe_device *d);
+
+    lathe_status (*alloc)(lathe_device *d, size_t bytes, void **memory);
+    void (*release)(lathe_device *d, void *memory);
+    lathe_status (*copy_in)(lathe_device *d, void *to, const void *from, size_t bytes);  /* synchronous */
+    lathe_status (*copy_out)(lathe_device *d, void *to, const void *from, size_t bytes); /* synchronous */
+    lathe_status (*fill)(lathe_device *d, void *to, uint8_t byte, size_t bytes);         /* synchronous */
+
+    /* Loads `entry` from what lathe_cache holds for this kernel: a cubin (cuda) or a shared object (host), by path. */
+    lathe_status (*load)(lathe_device *d, const char *path, const char *entry, uint32_t shared_bytes,
+                         lathe_kernel **kernel);
+    void (*unload)(lathe_device *d, lathe_kernel *kernel);
+
+    /* Enqueues. `arguments` are `count` device addresses, copied before the call returns. While recording, becomes a graph node. */
+    lathe_status (*launch)(lathe_device *d, int stream, const lathe_kernel *kernel, const lathe_geometry *g,
+                           void *const *arguments, int count);
+    lathe_status (*fork)(lathe_device *d, int stream); /* `stream` waits for what stream 0 holds so far */
+    lathe_status (*join)(lathe_device *d, int stream); /* stream 0 waits for what `stream` holds so far */
+    lathe_status (*synchronize)(lathe_device *d);
+
+    lathe_status (*record_begin)(lathe_device *d);
+    lathe_status (*record_end)(lathe_device *d, lathe_graph **graph);
+    lathe_status (*replay)(lathe_device *d, lathe_graph *graph); /* enqueues on stream 0 */
+    void (*graph_destroy)(lathe_device *d, lathe_graph *graph);
+
+    /* Counters for the rule "nothing compiles, allocates or synchronises after build". */
+    uint64_t (*allocations)(const lathe_device *d);
+    uint64_t (*synchronizations)(const lathe_device *d);
+} lathe_device_ops;
+
+/* Device `ordinal` of the CUDA driver, found by dlopen. LATHE_NO_DEVICE with a reason in `message` where there is none. */
+LATHE_CHECKED lathe_status lathe_device_cuda_create(int ordinal, lathe_device **device, char *message, size_t size);
+
+/* The CPU device of rank `rank`. `seed` picks the schedule: the same seed gives the same interleaving at one rank. */
+LATHE_CHECKED lathe_status lathe_device_host_create(int rank, uint64_t seed, lathe_device **device, char *message,
+                                                    size_t size);
+
+#endif
