@@ -1,0 +1,25 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Muse Spark Open 816B-A42B: 62 MoE layers, every fourth one with full attention, NVFP4 experts but in the edge layers 0 and 61.
+
+local muse_spark = include "muse_spark_model.lua"
+
+local full = {}
+for l = 1, 61, 4 do
+    table.insert(full, l)
+end
+
+local size = {
+    layers = 62, hidden = 8192, heads = 128, kv_heads = 16, head_dim = 64, experts = 256, top_k = 8, pooled = 4096, inter = 4096,
+    vocab = 202048, window = 2048, full = full, bf16 = { 0, 61 },
+}
+
+return layout "muse_spark" {
+    doc = "Muse Spark Open, text decoder, decode steps of up to 32 rows",
+    deployments = {
+        deployment { tp = 1, max_context = 33024, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } }, aux = { 1, 16, 30, 44, 59 },
+                     set = { head = true }, provide = muse_spark.local_providers(1) },
+    },
+    model = function(d)
+        return muse_spark.build(size, d)
+    end,
+}

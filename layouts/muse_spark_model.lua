@@ -1,0 +1,436 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- The decode step of the Muse Spark family: parts, values, weights and the providers that cover them, for given sizes.
+-- Returns a function of the sizes; muse_spark.lua and its small sisters differ in nothing else.
+-- Value names are those of the reference traces (in.s, attn.q, moe.codes2, ...), section numbers those of the model's mathematics.
+
+-- Section 1: numbers that every size shares.
+local RMS_EPS <const> = 1e-5 -- pre-norms, embedding norm, final norm, QK norm, o-norm, expert norm
+local POST_EPS <const> = 1e-8 -- norms of a branch before it joins the stream
+local QK_SCALE_FACTOR <const> = 5.4730064863875
+local OUTPUT_MULTIPLIER <const> = 2 ^ -2.5 -- final logits and router logits
+local SOFT_CAP <const> = 20.0
+local GATE_TEMPERATURE <const> = 0.3
+local GATE_CLAMP <const> = 1e-3
+local ROPE_THETA <const> = 500000.0
+local ROUTE_EPS <const> = 1e-15
+local TILE <const> = 8 -- tokens of one routed tile; the default of section 9 for every batch served here
+
+local PREFIX <const> = "model.language_model."
+local LAYER <const> = PREFIX .. "layers.{l}."
+
+local function contains(list, item)
+    for _, v in ipairs(list) do
+        if v == item then
+            return true
+        end
+    end
+    return false
+end
+
+-- Section 10: upper bounds of tiles and permuted rows for `v.rows` tokens.
+local function max_ctas(size, v)
+    local routes = v.rows * size.top_k
+    local filled = math.min(size.experts, routes)
+    return filled + (routes - filled) // TILE
+end
+local function max_rows(size)
+    return function(v)
+        return max_ctas(size, v) * TILE
+    end
+end
+
+-- Shapes of one rank. `split` refuses a TP size that does not serve them.
+local function local_sizes(size)
+    local n = {}
+    n.heads = split(size.heads, "query heads")
+    n.kv_heads = split(size.kv_heads, "kv heads")
+    n.q_dim = n.heads * size.head_dim
+    n.qkvg = 2 * n.q_dim + 2 * n.kv_heads * size.head_dim
+    n.pooled = split(size.pooled, "pooler rows", 16)
+    n.hidden = split(size.hidden, "unpooler rows", 16)
+    n.vocab = split(size.vocab, "vocabulary rows", 16)
+    n.experts = split(size.experts, "experts")
+    return n
+end
+
+local function declare_values(size, n, d)
+    local rows_max = max_rows(size)
+    local function ctas(v)
+        return max_ctas(size, v)
+    end
+    local function rows_guard(v)
+        return rows_max(v) + 1
+    end
+    local function gemm2_rows(v)
+        return math.max(rows_max(v), 16)
+    end
+    local function routes(v)
+        return v.rows * size.top_k
+    end
+    local H, P, I = size.hidden, size.pooled, size.inter
+    local values = {
+        value "in.s" { "f32", rows, H },
+        value "in.x" { "bf16", rows, H },
+        value "attn.qkvg" { "bf16", rows, n.qkvg },
+        value "attn.q" { "bf16", rows, n.heads, size.head_dim },
+        value "attn.gate" { "bf16", rows, n.heads, size.head_dim },
+        value "attn.y" { "bf16", rows, n.q_dim },
+        value "attn.parts" { "bf16", rows, H },
+        value "mid.s" { "f32", rows, H },
+        value "mid.x" { "bf16", rows, H },
+        value "moe.logits" { "f32", rows, size.experts },
+        value "moe.ids" { "i32", rows, size.top_k },
+        value "moe.weights" { "f32", rows, size.top_k },
+        value "meta.total_padded" { "i32", 1 },
+        value "meta.expanded_to_permuted" { "i32", routes },
+        value "meta.permuted_to_token" { "i32", rows_guard },
+        value "meta.histogram" { "i32", math.max(2 * size.experts, 512) },
+        value "meta.counts" { "i32", size.experts },
+        value "meta.cta_expert" { "i32", ctas },
+        value "meta.cta_limit" { "i32", ctas },
+        value "meta.ctas" { "i32", 1 },
+        value "moe.h0" { "bf16", rows, n.pooled },
+        value "moe.h1" { "bf16", rows, P },
+        value "moe.codes" { "u8", rows, P // 2 },
+        value "moe.scales" { "e4m3", rows, P // 16 },
+        value "moe.codes2" { "u8", rows_max, I // 2 },
+        value "moe.scales2" { "e4m3", rows_max, I // 16 },
+        value "moe.act" { "bf16", rows_max, I },
+        value "moe.rows" { "bf16", gemm2_rows, P },
+        value "moe.m" { "bf16", rows, P },
+        value "moe.f" { "bf16", rows, n.hidden },
+        value "final.s" { "f32", rows, H },
+        value "hidden" { "bf16", rows, H, output = true },
+        value "rope" { "f32", d.max_context, size.head_dim, per = "step" },
+        value "attn.alpha" { "f32", H, per = "layer" },
+        value "attn.beta" { "f32", H, per = "layer" },
+        value "ffn.alpha" { "f32", H, per = "layer" },
+        value "ffn.beta" { "f32", H, per = "layer" },
+        value "expert.input_gscale" { "f32", 1, per = "layer" },
+        value "expert.gate_alpha" { "f32", n.experts, per = "layer" },
+        value "expert.up_alpha" { "f32", n.experts, per = "layer" },
+        value "expert.alpha" { "f32", n.experts, per = "layer" },
+    }
+    if d.set.head then
+        table.insert(values, value "logits" { "f32", rows, n.vocab, output = true })
+        table.insert(values, value "next_tokens" { "i32", rows, output = true })
+    end
+    if #d.aux > 0 then
+        table.insert(values, value "aux" { "f32", rows, H, per = "layer", output = true })
+    end
+    return values
+end
+
+-- Section 11 (names) and section 7 (shards).
+local function declare_weights(size, n)
+    local H, P, I, E = size.hidden, size.pooled, size.inter, size.experts
+    local q_rows, kv_rows = size.heads * size.head_dim, size.kv_heads * size.head_dim
+    local function vector(name, suffix, width, init)
+        return weight(name) { "bf16", width, from = { tensor(LAYER .. suffix) { "bf16", width, init = init } } }
+    end
+    local function scalars(name, suffix, init, ...)
+        return weight(name) { "f32", E, ..., from = { tensor(LAYER .. suffix) { "f32", E, ..., init = init } } }
+    end
+    return {
+        weight "embed" { "bf16", n.vocab, H,
+            from = { tensor(PREFIX .. "embed_tokens.weight") { "bf16", size.vocab, H, shard = 0, init = "embedding" } } },
+        weight "final.gain" { "bf16", H, from = { tensor(PREFIX .. "norm.weight") { "bf16", H, init = "gain" } } },
+        weight "head.w" { "bf16", n.vocab, H,
+            from = { tensor "lm_head.weight" { "bf16", size.vocab, H, shard = 0, init = "weight" } } },
+        vector("attn.gain", "input_layernorm.weight", H, "offset"),
+        vector("ffn.gain", "pre_feedforward_layernorm.weight", H, "offset"),
+        vector("ffn.post.gain", "post_feedforward_layernorm.weight", H, "offset"),
+        vector("attn.gate.w", "post_attention_residual_gate.gate", H, "gate"),
+        vector("ffn.gate.w", "post_feedforward_residual_gate.gate", H, "gate"),
+        vector("pre_expert.gain", "mlp.pre_expert_norm.weight", P, "offset"),
+        vector("post_expert.gain", "mlp.experts.post_expert_norm.weight", P, "offset"),
+        weight "attn.qkvg.w" { "bf16", n.qkvg, H, axis = 0, from = {
+            tensor(LAYER .. "self_attn.q_proj.weight") { "bf16", q_rows, H, shard = 0, init = "weight" },
+            tensor(LAYER .. "self_attn.k_proj.weight") { "bf16", kv_rows, H, shard = 0, init = "weight" },
+            tensor(LAYER .. "self_attn.v_proj.weight") { "bf16", kv_rows, H, shard = 0, init = "weight" },
+            tensor(LAYER .. "self_attn.gate_proj.weight") { "bf16", q_rows, H, shard = 0, init = "weight" } } },
+        weight "attn.o.w" { "bf16", H, n.q_dim,
+            from = { tensor(LAYER .. "self_attn.o_proj.weight") { "bf16", H, q_rows, shard = 1, init = "weight" } } },
+        weight "router.w" { "f32", E, H,
+            from = { tensor(LAYER .. "mlp.gate.weight") { "f32", E, H, init = "router" } } },
+        weight "router.bias" { "f32", E,
+            from = { tensor(LAYER .. "mlp.gate.e_score_correction_bias") { "f32", E, init = "bias" } } },
+        weight "pool.w" { "bf16", n.pooled, H,
+            from = { tensor(LAYER .. "mlp.pre_expert_proj.weight") { "bf16", P, H, shard = 0, init = "weight" } } },
+        weight "unpool.w" { "bf16", n.hidden, P,
+            from = { tensor(LAYER .. "mlp.post_expert_proj.weight") { "bf16", H, P, shard = 0, init = "weight" } } },
+        -- bf16 edge layers
+        weight "edge.w13" { "bf16", n.experts, 2 * I, P,
+            from = { tensor(LAYER .. "mlp.experts.gate_up_proj") { "bf16", E, 2 * I, P, shard = 0, init = "weight" } } },
+        weight "edge.w2" { "bf16", n.experts, P, I,
+            from = { tensor(LAYER .. "mlp.experts.down_proj") { "bf16", E, P, I, shard = 0, init = "weight" } } },
+        -- NVFP4 layers
+        weight "expert.w13" { "u8", n.experts, 2 * I, P // 2,
+            from = { tensor(LAYER .. "mlp.experts.gate_up_proj") { "u8", E, 2 * I, P // 2, shard = 0, init = "codes" } } },
+        weight "expert.w13.scales" { "e4m3", n.experts, 2 * I, P // 16,
+            from = { tensor(LAYER .. "mlp.experts.gate_up_proj_weight_scale") { "e4m3", E, 2 * I, P // 16, shard = 0, init = "scales" } } },
+        weight "expert.w2" { "u8", n.experts, P, I // 2,
+            from = { tensor(LAYER .. "mlp.experts.down_proj") { "u8", E, P, I // 2, shard = 0, init = "codes" } } },
+        weight "expert.w2.scales" { "e4m3", n.experts, P, I // 16,
+            from = { tensor(LAYER .. "mlp.experts.down_proj_weight_scale") { "e4m3", E, P, I // 16, shard = 0, init = "scales" } } },
+        scalars("expert.scale13", "mlp.experts.gate_up_proj_weight_scale_2", "global_scale", 2),
+        scalars("expert.input13", "mlp.experts.gate_up_proj_input_scale", "input_scale", 2),
+        scalars("expert.scale2", "mlp.experts.down_proj_weight_scale_2", "global_scale"),
+        scalars("expert.input2", "mlp.experts.down_proj_input_scale", "input_scale"),
+    }
+end
+
+-- Section 3.1, section 6.1 and the angles of RoPE, once at load.
+local function prepare_parts()
+    local gates = { temperature = GATE_TEMPERATURE, clamp = GATE_CLAMP }
+    return {
+        part "prepare.rope" "rope_table" { writes = { table = "rope" }, set = { theta = ROPE_THETA } },
+        part "prepare.attn_gate" "residual_gate" {
+            reads = { gate = "attn.gate.w" }, writes = { alpha = "attn.alpha", beta = "attn.beta" }, set = gates },
+        part "prepare.ffn_gate" "residual_gate" {
+            reads = { gate = "ffn.gate.w" }, writes = { alpha = "ffn.alpha", beta = "ffn.beta" }, set = gates },
+        part "prepare.scalars" "expert_scalars" {
+            reads = { scale13 = "expert.scale13", input13 = "expert.input13", scale2 = "expert.scale2", input2 = "expert.input2" },
+            writes = { input_gscale = "expert.input_gscale", gate_alpha = "expert.gate_alpha",
+                       up_alpha = "expert.up_alpha", alpha = "expert.alpha" } },
+    }
+end
+
+local function append(list, more)
+    for _, item in ipairs(more) do
+        table.insert(list, item)
+    end
+end
+
+-- The boundary that ends the layer before (post-feedforward residual) and begins this one (input norm).
+local function input_boundary(k)
+    local norm = part "in.norm" "norm" {
+        reads = { s = "in.s", gain = "attn.gain" }, writes = { x = "in.x" }, set = { eps = RMS_EPS, center = 1 } }
+    if k.first then
+        return { norm }
+    end
+    local updated = { s_out = "in.s" }
+    if k.aux then
+        updated.aux = "aux"
+    end
+    return {
+        part "in.gather" "gather" { reads = { columns = "moe.f" }, writes = { f = "in.f" } },
+        part "in.residual" "residual" {
+            reads = { branch = "in.f", s = "mid.s", alpha = prev "ffn.alpha", beta = prev "ffn.beta", gain = prev "ffn.post.gain" },
+            writes = updated, set = { eps = POST_EPS, center = 1 } },
+        norm,
+    }
+end
+
+-- Section 4.
+local function attention(size, n, d, k)
+    local group = k.full and "full" or "sliding"
+    local rope_reads = { qkvg = "attn.qkvg", positions = "positions" }
+    if not k.full then
+        rope_reads.rope = "rope"
+    end
+    return {
+        part "attn.qkv" "gemm" { reads = { x = "in.x", w = "attn.qkvg.w" }, writes = { y = "attn.qkvg" } },
+        part "attn.rope" "qk_norm_rope" {
+            reads = rope_reads, writes = { q = "attn.q", gate = "attn.gate", k = "attn.k" },
+            set = { eps = RMS_EPS, heads = n.heads, kv_heads = n.kv_heads } },
+        part "attn.insert" "kv_insert" {
+            reads = { k = "attn.k", slots = "slot_mapping." .. group }, writes = { cache = "kv." .. group } },
+        part "attn.core" "attention" {
+            reads = { q = "attn.q", cache = "kv." .. group, block_tables = "block_tables." .. group,
+                      seq_lens = "seq_lens." .. group },
+            writes = { o = "attn.o" },
+            set = { window = k.full and 0 or size.window, scale = QK_SCALE_FACTOR / math.sqrt(size.head_dim),
+                    max_context = d.max_context } },
+        part "attn.gated" "o_norm_gate" {
+            reads = { o = "attn.o", gate = "attn.gate" }, writes = { y = "attn.y" }, set = { eps = RMS_EPS } },
+        part "attn.proj" "gemm" { reads = { x = "attn.y", w = "attn.o.w" }, writes = { y = "attn.parts" } },
+    }
+end
+
+local function attention_boundary()
+    return {
+        part "mid.sum" "rank_sum" { reads = { parts = "attn.parts" }, writes = { a = "attn.a" } },
+        part "mid.residual" "residual" {
+            reads = { branch = "attn.a", s = "in.s", alpha = "attn.alpha", beta = "attn.beta" },
+            writes = { s_out = "mid.s" }, set = { eps = POST_EPS } },
+        part "mid.norm" "norm" {
+            reads = { s = "mid.s", gain = "ffn.gain" }, writes = { x = "mid.x" }, set = { eps = RMS_EPS, center = 1 } },
+    }
+end
+
+local function nvfp4_experts()
+    return {
+        part "moe.quantise" "quantise" {
+            reads = { h1 = "moe.h1.all", input_gscale = "expert.input_gscale" },
+            writes = { codes = "moe.codes", scales = "moe.scales" } },
+        part "moe.gemm1" "nvfp4_gemm1" {
+            reads = { codes = "moe.codes", scales = "moe.scales", w13 = "expert.w13", w13_scales = "expert.w13.scales",
+                      permuted_to_token = "meta.permuted_to_token", cta_expert = "meta.cta_expert",
+                      cta_limit = "meta.cta_limit", ctas = "meta.ctas" },
+            writes = { gu = "moe.gu" }, set = { tile = TILE } },
+        part "moe.swiglu" "swiglu_quantise" {
+            reads = { gu = "moe.gu", gate_alpha = "expert.gate_alpha", up_alpha = "expert.up_alpha" },
+            writes = { codes2 = "moe.codes2", scales2 = "moe.scales2" } },
+        part "moe.gemm2" "nvfp4_gemm2" {
+            reads = { codes2 = "moe.codes2", scales2 = "moe.scales2", w2 = "expert.w2", w2_scales = "expert.w2.scales",
+                      alpha = "expert.alpha", cta_expert = "meta.cta_expert", cta_limit = "meta.cta_limit",
+                      ctas = "meta.ctas" },
+            writes = { rows = "moe.rows" }, set = { tile = TILE } },
+    }
+end
+
+local function bf16_experts()
+    return {
+        part "edge.gemm1" "bf16_gemm1" {
+            reads = { h1 = "moe.h1", w13 = "edge.w13", permuted_to_token = "meta.permuted_to_token",
+                      cta_expert = "meta.cta_expert", cta_limit = "meta.cta_limit", ctas = "meta.ctas" },
+            writes = { gu = "moe.gu" }, set = { tile = TILE } },
+        part "edge.swiglu" "swiglu" { reads = { gu = "moe.gu" }, writes = { act = "moe.act" } },
+        part "edge.gemm2" "bf16_gemm2" {
+            reads = { act = "moe.act", w2 = "edge.w2", cta_expert = "meta.cta_expert", cta_limit = "meta.cta_limit",
+                      ctas = "meta.ctas" },
+            writes = { rows = "moe.rows" }, set = { tile = TILE } },
+    }
+end
+
+-- Section 5. Router and routing of NVFP4 layers run beside the pooler, those of the bf16 edge layers in series.
+local function moe(n, k)
+    local group = k.full and "full" or "sliding"
+    local name = k.bf16 and "edge." or "moe."
+    local h1 = k.bf16 and "moe.h1" or "moe.h1.all"
+    local parts = {
+        part(name .. "router") "router" { reads = { x = "mid.x", w = "router.w" }, writes = { logits = "moe.logits" } },
+        part(name .. "routing") "routing" {
+            reads = { logits = "moe.logits", bias = "router.bias", rank = "rank", slots = "slot_mapping." .. group },
+            writes = { ids = "moe.ids", weights = "moe.weights", total_padded = "meta.total_padded",
+                       expanded_to_permuted = "meta.expanded_to_permuted", permuted_to_token = "meta.permuted_to_token",
+                       histogram = "meta.histogram", counts = "meta.counts", cta_expert = "meta.cta_expert",
+                       cta_limit = "meta.cta_limit", ctas = "meta.ctas" },
+            set = { scale = OUTPUT_MULTIPLIER, bf16_weights = k.bf16 and 1 or 0, local_experts = n.experts,
+                    tile = TILE, epsilon = ROUTE_EPS } },
+        part "moe.pool" "gemm" { reads = { x = "mid.x", w = "pool.w" }, writes = { y = "moe.h0" } },
+        part "moe.gather" "pool_gather" { reads = { columns = "moe.h0" }, writes = { h0 = "moe.h0.all" } },
+        part(name .. "norm") "expert_norm" {
+            reads = { h0 = "moe.h0.all", gain = "pre_expert.gain" }, writes = { h1 = h1 }, set = { eps = RMS_EPS, center = 1 } },
+    }
+    append(parts, k.bf16 and bf16_experts() or nvfp4_experts())
+    append(parts, {
+        part "moe.post_norm" "post_expert_norm" {
+            reads = { rows = "moe.rows", expanded_to_permuted = "meta.expanded_to_permuted", gain = "post_expert.gain" },
+            writes = { n = "moe.n" }, set = { eps = POST_EPS, center = 1 } },
+        part "moe.sum" "weighted_sum" { reads = { n = "moe.n", weights = "moe.weights" }, writes = { partial = "moe.parts" } },
+        part "moe.combine" "combine" { reads = { partial = "moe.parts" }, writes = { m = "moe.m" } },
+        part "moe.unpool" "gemm" { reads = { x = "moe.m", w = "unpool.w" }, writes = { y = "moe.f" } },
+    })
+    return parts
+end
+
+-- Section 2: the embedding before the layers, the final boundary and the head after them.
+local function embedding()
+    return {
+        part "embed.lookup" "lookup" {
+            reads = { tokens = "tokens", table = "embed", faults = "faults" }, writes = { partial = "embed.partial" } },
+        part "embed.sum" "rank_sum" { reads = { parts = "embed.partial" }, writes = { a = "embed.e" } },
+        part "embed.norm" "embed_norm" { reads = { e = "embed.e" }, writes = { s = "in.s" }, set = { eps = RMS_EPS } },
+    }
+end
+
+local function final(d)
+    local parts = {
+        part "final.gather" "gather" { reads = { columns = "moe.f" }, writes = { f = "final.f" } },
+        part "final.residual" "residual" {
+            reads = { branch = "final.f", s = "mid.s", alpha = prev "ffn.alpha", beta = prev "ffn.beta", gain = prev "ffn.post.gain" },
+            writes = { s_out = "final.s" }, set = { eps = POST_EPS, center = 1 } },
+        part "final.norm" "norm" {
+            reads = { s = "final.s", gain = "final.gain" }, writes = { x = "hidden" }, set = { eps = RMS_EPS, center = 0 } },
+    }
+    if d.set.head then
+        append(parts, {
+            part "head.logits" "logits" {
+                reads = { x = "hidden", w = "head.w" }, writes = { z = "head.z" }, set = { multiplier = OUTPUT_MULTIPLIER } },
+            part "head.cap" "soft_cap" { reads = { z = "head.z" }, writes = { logits = "logits" }, set = { cap = SOFT_CAP } },
+            part "head.argmax" "argmax" { reads = { logits = "logits" }, writes = { token = "next_tokens" } },
+        })
+    end
+    return parts
+end
+
+local function layer_kind(size, d, l)
+    local k = { first = l == 0, full = contains(size.full, l), bf16 = contains(size.bf16, l), aux = contains(d.aux, l) }
+    k.name = (k.first and "first_" or "") .. (k.full and "full_" or "sliding_") .. (k.bf16 and "bf16" or "nvfp4")
+        .. (k.aux and not k.first and "_aux" or "")
+    return k
+end
+
+-- One provider for every part at TP 1, W4A4: weights stream through tensor-core GEMMs that leave K-split partial sums to the
+-- next launch where that launch can add them in its prologue.
+local function local_providers(splits)
+    local partials = { partials = splits }
+    return {
+        use "embedding/embed" { parts = { "embed.lookup", "embed.sum", "embed.norm" } },
+        use "boundary/residual_norm" { parts = { "in.gather", "in.residual", "in.norm" } },
+        use "boundary/norm" { parts = { "in.norm" } },
+        use "gemm/skinny" { parts = { "attn.qkv" }, options = partials },
+        use "attention/qkv_front" { parts = { "attn.rope", "attn.insert" } },
+        use "attention/paged" { parts = { "attn.core", "attn.gated" } },
+        use "gemm/skinny" { parts = { "attn.proj" }, options = partials },
+        use "boundary/residual_norm" { parts = { "mid.sum", "mid.residual", "mid.norm" } },
+        use "moe/router" { parts = { "moe.router" }, stream = "side" },
+        use "moe/routing" { parts = { "moe.routing" }, stream = "side" },
+        use "moe/router" { parts = { "edge.router" } },
+        use "moe/routing" { parts = { "edge.routing" } },
+        use "gemm/skinny" { parts = { "moe.pool" }, options = partials },
+        use "moe/norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } },
+        use "moe/expert_norm" { parts = { "moe.gather", "edge.norm" } },
+        use "moe/nvfp4_gemm1" { parts = { "moe.gemm1", "moe.swiglu" } },
+        use "moe/nvfp4_gemm2" { parts = { "moe.gemm2" } },
+        use "moe/bf16_gemm1" { parts = { "edge.gemm1", "edge.swiglu" } },
+        use "moe/bf16_gemm2" { parts = { "edge.gemm2" } },
+        use "moe/tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
+        use "gemm/skinny" { parts = { "moe.unpool" }, options = partials },
+        use "boundary/residual_norm" { parts = { "final.gather", "final.residual", "final.norm" } },
+        use "head/logits" { parts = { "head.logits", "head.cap" } },
+        use "head/argmax" { parts = { "head.argmax" } },
+        use "prepare/residual_gate" { parts = { "prepare.attn_gate" } },
+        use "prepare/residual_gate" { parts = { "prepare.ffn_gate" } },
+        use "prepare/expert_scalars" { parts = { "prepare.scalars" } },
+        use "prepare/rope_table" { parts = { "prepare.rope" } },
+    }
+end
+
+local function build_model(size, d)
+    local n = local_sizes(size)
+    local kinds, layers, seen = {}, {}, {}
+    for l = 0, size.layers - 1 do
+        local k = layer_kind(size, d, l)
+        if not seen[k.name] then
+            seen[k.name] = true
+            local parts = input_boundary(k)
+            append(parts, attention(size, n, d, k))
+            append(parts, attention_boundary())
+            append(parts, moe(n, k))
+            table.insert(kinds, kind(k.name) { parts = parts })
+        end
+        table.insert(layers, k.name)
+    end
+    local kv = function(name, group_name)
+        return cache(name) { "bf16", "pages", n.kv_heads, d.page_tokens, 2 * size.head_dim, group = group_name }
+    end
+    return model {
+        groups = { group "sliding" { window = size.window }, group "full" { window = 0 } },
+        values = declare_values(size, n, d),
+        weights = declare_weights(size, n),
+        caches = { kv("kv.sliding", "sliding"), kv("kv.full", "full") },
+        prepare = prepare_parts(),
+        prologue = embedding(),
+        kinds = kinds,
+        layers = layers,
+        epilogue = final(d),
+    }
+end
+
+return {
+    build = build_model,
+    local_providers = local_providers,
+}
