@@ -1,0 +1,20 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Sizes of the golden case calm_w4a4, so that tests/golden can compare with an independent model.
+
+local muse_spark = include "muse_spark_model.lua"
+
+local size = {
+    layers = 5, hidden = 512, heads = 32, kv_heads = 16, head_dim = 16, experts = 32, top_k = 4, pooled = 128, inter = 128,
+    vocab = 320, window = 24, full = { 1 }, bf16 = { 0, 4 },
+}
+
+return layout "calm_w4a4" {
+    doc = "Sizes of the golden case calm_w4a4",
+    deployments = {
+        deployment { tp = 1, max_context = 64, variants = { { 1, 4 } }, set = { head = true },
+                     provide = muse_spark.local_providers(0) },
+    },
+    model = function(d)
+        return muse_spark.build(size, d)
+    end,
+}
