@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a step needs from a machine. device_cuda.c and host/ implement it; nothing above this line knows which.
+ * What a step needs from a machine. device_cuda.c and host/ implement it; nothing above this line
+ * knows which.
  *
- * One lathe_device belongs to one rank and is used by one thread at a time. All calls return a status; the message
- * of the last failure is in `message`. Memory addresses are device addresses; only copy_in, copy_out and fill touch them. */
+ * One lathe_device belongs to one rank and is used by one thread at a time. All calls return a
+ * status; the message of the last failure is in `message`. Memory addresses are device addresses;
+ * only copy_in, copy_out and fill touch them. */
 #ifndef LATHE_DEVICE_H
 #define LATHE_DEVICE_H
 
@@ -23,12 +25,23 @@ typedef struct {
 } lathe_geometry;
 
 typedef struct {
-    const char *name;      /* "cuda", "host" */
-    char arch[16];         /* "sm_90a", "host" */
+    const char *name; /* "cuda", "host" */
+    char arch[16];    /* "sm_90a", "host" */
     uint32_t multiprocessors;
     uint64_t memory_free;  /* bytes; host: UINT64_MAX */
     char description[128]; /* "NVIDIA H200, driver 580.65" */
 } lathe_device_info;
+
+/* One launch of a captured graph. */
+typedef struct {
+    const lathe_kernel *kernel;
+    uint32_t grid[3];
+    uint32_t block;
+    uint32_t shared_bytes;
+    int depends[LATHE_STREAMS];       /* numbers of the nodes it waits for, ascending; -1: none */
+    bool programmatic[LATHE_STREAMS]; /* the edge is a programmatic one: it waits inside the kernel
+                                       */
+} lathe_graph_node;
 
 struct lathe_device {
     const struct lathe_device_ops *ops;
@@ -41,25 +54,36 @@ typedef struct lathe_device_ops {
 
     lathe_status (*alloc)(lathe_device *d, size_t bytes, void **memory);
     void (*release)(lathe_device *d, void *memory);
-    lathe_status (*copy_in)(lathe_device *d, void *to, const void *from, size_t bytes);  /* synchronous */
-    lathe_status (*copy_out)(lathe_device *d, void *to, const void *from, size_t bytes); /* synchronous */
-    lathe_status (*fill)(lathe_device *d, void *to, uint8_t byte, size_t bytes);         /* synchronous */
+    lathe_status (*copy_in)(lathe_device *d, void *to, const void *from,
+                            size_t bytes); /* synchronous */
+    lathe_status (*copy_out)(lathe_device *d, void *to, const void *from,
+                             size_t bytes);                                      /* synchronous */
+    lathe_status (*fill)(lathe_device *d, void *to, uint8_t byte, size_t bytes); /* synchronous */
 
-    /* Loads `entry` from what lathe_cache holds for this kernel: a cubin (cuda) or a shared object (host), by path. */
-    lathe_status (*load)(lathe_device *d, const char *path, const char *entry, uint32_t shared_bytes,
-                         lathe_kernel **kernel);
+    /* Loads `entry` from what lathe_cache holds for this kernel: a cubin (cuda) or a shared object
+     * (host), by path. */
+    lathe_status (*load)(lathe_device *d, const char *path, const char *entry,
+                         uint32_t shared_bytes, lathe_kernel **kernel);
     void (*unload)(lathe_device *d, lathe_kernel *kernel);
 
-    /* Enqueues. `arguments` are `count` device addresses, copied before the call returns. While recording, becomes a graph node. */
-    lathe_status (*launch)(lathe_device *d, int stream, const lathe_kernel *kernel, const lathe_geometry *g,
-                           void *const *arguments, int count);
-    lathe_status (*fork)(lathe_device *d, int stream); /* `stream` waits for what stream 0 holds so far */
-    lathe_status (*join)(lathe_device *d, int stream); /* stream 0 waits for what `stream` holds so far */
+    /* Enqueues. `arguments` are `count` device addresses, copied before the call returns. While
+     * recording, becomes a graph node. */
+    lathe_status (*launch)(lathe_device *d, int stream, const lathe_kernel *kernel,
+                           const lathe_geometry *g, void *const *arguments, int count);
+    lathe_status (*fork)(lathe_device *d,
+                         int stream); /* `stream` waits for what stream 0 holds so far */
+    lathe_status (*join)(lathe_device *d,
+                         int stream); /* stream 0 waits for what `stream` holds so far */
     lathe_status (*synchronize)(lathe_device *d);
 
     lathe_status (*record_begin)(lathe_device *d);
     lathe_status (*record_end)(lathe_device *d, lathe_graph **graph);
     lathe_status (*replay)(lathe_device *d, lathe_graph *graph); /* enqueues on stream 0 */
+    /* The graph's nodes in the order of their launches. Writes at most `room` of them; `*count` is
+     * how many there are. A node that is no kernel, or has more than LATHE_STREAMS dependencies, is
+     * LATHE_INVALID. */
+    lathe_status (*graph_nodes)(lathe_device *d, const lathe_graph *graph, lathe_graph_node *nodes,
+                                int room, int *count);
     void (*graph_destroy)(lathe_device *d, lathe_graph *graph);
 
     /* Counters for the rule "nothing compiles, allocates or synchronises after build". */
@@ -67,11 +91,14 @@ typedef struct lathe_device_ops {
     uint64_t (*synchronizations)(const lathe_device *d);
 } lathe_device_ops;
 
-/* Device `ordinal` of the CUDA driver, found by dlopen. LATHE_NO_DEVICE with a reason in `message` where there is none. */
-LATHE_CHECKED lathe_status lathe_device_cuda_create(int ordinal, lathe_device **device, char *message, size_t size);
+/* Device `ordinal` of the CUDA driver, found by dlopen. LATHE_NO_DEVICE with a reason in `message`
+ * where there is none. */
+LATHE_CHECKED lathe_status lathe_device_cuda_create(int ordinal, lathe_device **device,
+                                                    char *message, size_t size);
 
-/* The CPU device of rank `rank`. `seed` picks the schedule: the same seed gives the same interleaving at one rank. */
-LATHE_CHECKED lathe_status lathe_device_host_create(int rank, uint64_t seed, lathe_device **device, char *message,
-                                                    size_t size);
+/* The CPU device of rank `rank`. `seed` picks the schedule: the same seed gives the same
+ * interleaving at one rank. */
+LATHE_CHECKED lathe_status lathe_device_host_create(int rank, uint64_t seed, lathe_device **device,
+                                                    char *message, size_t size);
 
 #endif

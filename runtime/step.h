@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Owns: the inside of an engine, for the checker and the benchmarks: every operation of a variant
+ * in order, with its kernel and resolved arguments, launched one at a time or as the step does;
+ * buffers read and written by name. */
+#ifndef LATHE_STEP_H
+#define LATHE_STEP_H
+
+#include "device.h"
+#include "lathe.h"
+#include "step_table.h"
+
+/* One argument of one launch. */
+typedef struct {
+    const lathe_step_arg *arg;       /* the kernel's: name, dtype, dir, form */
+    const lathe_step_buffer *buffer; /* NULL where unbound or a mailbox */
+    const lathe_step_mailbox *mailbox;
+    int layer;              /* of the buffer's instance; -1 for scope "step" */
+    void *address;          /* on the device; NULL where unbound */
+    lathe_step_shape shape; /* as the kernel sees it; pages of a kv cache filled in */
+    size_t bytes; /* that the kernel sees: the front of the buffer; 0 where unbound or a mailbox */
+} lathe_step_value;
+
+typedef enum {
+    LATHE_SECTION_PREPARE,
+    LATHE_SECTION_PROLOGUE,
+    LATHE_SECTION_LAYER,
+    LATHE_SECTION_EPILOGUE
+} lathe_step_section;
+
+/* One operation of a step, ready to launch. */
+typedef struct {
+    lathe_step_op_kind kind;
+    lathe_step_section section;
+    int layer; /* current layer: prologue 0, epilogue the last; in prepare -1 where the op is once
+                */
+    int stream;
+    const lathe_step_kernel *kernel; /* NULL for fork and join */
+    const lathe_step_tactic *tactic; /* the one that was built */
+    lathe_geometry geometry;         /* as launched: early included */
+    int value_count;
+    const lathe_step_value *values; /* in the kernel's order */
+    const lathe_kernel *loaded;
+    void *const *addresses; /* of the values, for lathe_device_ops.launch */
+} lathe_step_launch;
+
+#define LATHE_PREPARE (-1) /* in place of a variant: the operations of `prepare` */
+
+/* Valid from lathe_create on. Never NULL. */
+const lathe_step_table *lathe_engine_table(const lathe_engine *engine);
+lathe_device *lathe_engine_device(lathe_engine *engine);
+
+/* Operations of a variant (or LATHE_PREPARE) in launch order; NULL and 0 before build or for a
+ * variant out of range. */
+const lathe_step_launch *lathe_engine_launches(const lathe_engine *engine, int variant, int *count);
+
+/* Enqueues one operation: a launch, a fork or a join. Does not wait. */
+LATHE_CHECKED lathe_status lathe_engine_launch(lathe_engine *engine,
+                                               const lathe_step_launch *launch);
+/* Enqueues all of a variant's operations one by one, as the graph holds them. */
+LATHE_CHECKED lathe_status lathe_engine_launch_all(lathe_engine *engine, int variant);
+/* Replays the variant's graph. */
+LATHE_CHECKED lathe_status lathe_engine_replay(lathe_engine *engine, int variant);
+LATHE_CHECKED lathe_status lathe_engine_synchronize(lathe_engine *engine);
+
+typedef struct {
+    const lathe_step_buffer *buffer;
+    int layer;
+    void *address;
+    size_t bytes; /* of the instance, as allocated */
+    lathe_step_shape shape;
+} lathe_engine_memory;
+
+/* One instance of a buffer; `layer` is ignored for scope "step". LATHE_INVALID where there is none.
+ */
+LATHE_CHECKED lathe_status lathe_engine_find(lathe_engine *engine, const char *name, int layer,
+                                             lathe_engine_memory *memory);
+/* Synchronous copies of `bytes` at `offset` of an instance. */
+LATHE_CHECKED lathe_status lathe_engine_read(lathe_engine *engine, const char *name, int layer,
+                                             size_t offset, void *host, size_t bytes);
+LATHE_CHECKED lathe_status lathe_engine_write(lathe_engine *engine, const char *name, int layer,
+                                              size_t offset, const void *host, size_t bytes);
+
+/* Compares the variant's captured graph with step.json: one node per launch, and exactly the
+ * dependencies that streams, forks, joins and early launches mean. LATHE_INVALID with the first
+ * difference in the engine's message. */
+LATHE_CHECKED lathe_status lathe_engine_compare_graph(lathe_engine *engine, int variant);
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Owns: step.json as structs. The file is untrusted: what the reader returns has every size, range,
+ * name and reference checked, so that code above may index without checks. All memory of a table
+ * lives in one arena.
+ *
+ * Names are resolved to indices: `kernel`, `buffer`, `mailbox`, `group` index the table's arrays,
+ * -1 means none. */
+#ifndef LATHE_STEP_TABLE_H
+#define LATHE_STEP_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lathe.h"
+#include "scalar.h"
+
+#define LATHE_STEP_FORMAT 1
+#define LATHE_STEP_MAX_DIMS 8
+
+typedef struct {
+    int count; /* 0: one element */
+    int64_t dim[LATHE_STEP_MAX_DIMS];
+} lathe_step_shape;
+
+typedef enum {
+    LATHE_LIFETIME_WEIGHT,
+    LATHE_LIFETIME_PREPARED,
+    LATHE_LIFETIME_KV,
+    LATHE_LIFETIME_SCRATCH,
+    LATHE_LIFETIME_PERSISTENT,
+    LATHE_LIFETIME_MAILBOX,
+    LATHE_LIFETIME_INPUT,
+    LATHE_LIFETIME_OUTPUT
+} lathe_step_lifetime;
+
+typedef enum {
+    LATHE_FORM_WHOLE,
+    LATHE_FORM_K_PARTIALS,
+    LATHE_FORM_RANK_PARTIALS,
+    LATHE_FORM_COLUMNS
+} lathe_step_form;
+
+typedef enum {
+    LATHE_DIR_IN,
+    LATHE_DIR_OUT,
+    LATHE_DIR_INOUT,
+    LATHE_DIR_WORKSPACE,
+    LATHE_DIR_MAILBOX
+} lathe_step_dir;
+
+typedef struct {
+    const char *name;
+    int64_t window; /* keys including the query's own; 0: all */
+    int64_t table_width;
+} lathe_step_group;
+
+typedef struct {
+    const char *name;
+    lathe_scalar dtype;
+    lathe_step_shape shape; /* a kv cache has 0 pages here: their number is chosen at build */
+    lathe_step_lifetime lifetime;
+    lathe_step_form form;
+    bool per_layer;    /* scope "layer" */
+    int layer_count;   /* of `layers`; 0 for scope "step" */
+    const int *layers; /* ascending; one instance each */
+    int group;         /* of a kv cache, else -1 */
+    bool zeroed;
+    const char *line;    /* "layouts/toy.lua:12", or "" */
+    int64_t fixed_bytes; /* of one instance; of one page for a kv cache */
+} lathe_step_buffer;
+
+typedef struct {
+    const char *tensor; /* checkpoint name; "{l}" stands for the layer */
+    lathe_scalar dtype;
+    lathe_step_shape shape; /* whole, before sharding */
+    int shard_axis;         /* -1: replicated */
+    int64_t shard_groups;   /* the axis is this many equal groups, each split over the ranks */
+} lathe_step_source;
+
+typedef struct {
+    int buffer;
+    int axis; /* along which the sources are joined */
+    int source_count;
+    const lathe_step_source *sources;
+} lathe_step_weight;
+
+typedef struct {
+    const char *name;
+    int64_t bytes; /* payload that one rank sends to one peer per exchange */
+    int index;     /* exchange number, 0 .. count - 1 */
+} lathe_step_mailbox;
+
+typedef struct {
+    const char *name;
+    bool is_real;
+    int64_t integer; /* where !is_real */
+    double real;     /* of either */
+} lathe_step_constant;
+
+typedef struct {
+    const char *name;
+    lathe_scalar dtype;
+    lathe_step_shape shape; /* the kernel's own; a kv cache has 0 pages */
+    lathe_step_dir dir;
+    lathe_step_form form;
+} lathe_step_arg;
+
+typedef struct {
+    const char *name; /* "kThreads=64" */
+    const char *file; /* relative to the directory */
+    const char *entry;
+    uint32_t grid[3];
+    uint32_t block;
+    uint32_t shared_bytes;
+    uint32_t registers; /* declared cap per thread; 0: none */
+    bool cooperative;
+    int constant_count;
+    const lathe_step_constant *constants;
+} lathe_step_tactic;
+
+typedef struct {
+    const char *name;
+    const char *provider; /* "gemm/skinny" */
+    int part_count;
+    const char *const *parts;
+    int constant_count;
+    const lathe_step_constant *constants;
+    int arg_count;
+    const lathe_step_arg *args;
+    int64_t bytes;
+    int64_t operations;
+    bool early;    /* the kernel calls grid_wait() */
+    bool triggers; /* the kernel calls grid_trigger() */
+    int tactic_count;
+    const lathe_step_tactic *tactics; /* in order of preference */
+} lathe_step_kernel;
+
+typedef struct {
+    int buffer;    /* -1 with mailbox -1: the argument is null */
+    int mailbox;   /* index into mailboxes, or -1 */
+    bool previous; /* the instance of the layer before */
+} lathe_step_binding;
+
+typedef enum { LATHE_OP_LAUNCH, LATHE_OP_FORK, LATHE_OP_JOIN } lathe_step_op_kind;
+
+typedef struct {
+    lathe_step_op_kind kind;
+    int stream;
+    int kernel; /* of a launch */
+    bool early;
+    const lathe_step_binding *bindings; /* one per argument of the kernel, in its order */
+    int layer_count;                    /* in `prepare`: once per layer listed; 0: once */
+    const int *layers;
+} lathe_step_op;
+
+typedef struct {
+    int count;
+    const lathe_step_op *ops;
+} lathe_step_ops;
+
+typedef struct {
+    const char *name;
+    int64_t requests;
+    int64_t q;
+    lathe_step_ops prologue;
+    const lathe_step_ops *kinds; /* one per kind_names */
+    lathe_step_ops epilogue;
+} lathe_step_variant;
+
+typedef struct {
+    const char *layout;
+    const char *deployment;
+    int tp;
+    const char *arch;
+    const char *hash;
+    int64_t max_context, page_tokens, max_rows, max_requests;
+    int group_count;
+    const lathe_step_group *groups;
+    int buffer_count;
+    const lathe_step_buffer *buffers;
+    int weight_count;
+    const lathe_step_weight *weights;
+    int mailbox_count;
+    const lathe_step_mailbox *mailboxes;
+    int kernel_count;
+    const lathe_step_kernel *kernels;
+    lathe_step_ops prepare;
+    int kind_count;
+    const char *const *kind_names;
+    int layer_count;
+    const int *layer_kinds; /* index into kind_names, per layer */
+    int variant_count;
+    const lathe_step_variant *variants;
+    uint64_t digest; /* XXH3 of the file's bytes: what ranks compare */
+} lathe_step_table;
+
+/* Reads DIRECTORY/step.json. On failure *table is NULL and `message` says where (JSON path), what
+ * was found and what is allowed. LATHE_IO: the file cannot be read; LATHE_INVALID: anything else.
+ */
+LATHE_CHECKED lathe_status lathe_step_table_read(const char *directory, lathe_step_table **table,
+                                                 char *message, size_t size);
+
+/* The same from memory; `name` stands for the file in messages. */
+LATHE_CHECKED lathe_status lathe_step_table_parse(const char *text, size_t length, const char *name,
+                                                  lathe_step_table **table, char *message,
+                                                  size_t size);
+
+void lathe_step_table_destroy(lathe_step_table *table);
+
+/* Product of the dimensions. Dimensions below `skip` are left out. Never overflows for a shape of a
+ * table. */
+int64_t lathe_step_shape_count(const lathe_step_shape *shape, int skip);
+
+/* Index of the buffer of that name, or -1. */
+int lathe_step_table_find_buffer(const lathe_step_table *table, const char *name);
+
+/* Number of the buffer's instance for `layer` (any layer for scope "step"), or -1 where it has
+ * none. */
+int lathe_step_buffer_instance(const lathe_step_buffer *buffer, int layer);
+
+/* The kernel's constant, the tactic's first; NULL where there is none. */
+const lathe_step_constant *lathe_step_constant_find(const lathe_step_kernel *kernel,
+                                                    const lathe_step_tactic *tactic,
+                                                    const char *name);
+
+const char *lathe_step_lifetime_name(lathe_step_lifetime lifetime);
+
+#endif
