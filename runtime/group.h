@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Ranks that build and run one step together: rendezvous, agreement, all-gather. Used while
+ * building and between steps, never inside one.
+ *
+ * Every call is collective and bounded: a rank that does not come in time ends it with
+ * LATHE_PEER_LOST, which names the rank. After a failure the group is broken and every later call
+ * on any rank fails at once. */
+#ifndef LATHE_GROUP_H
+#define LATHE_GROUP_H
+
+#include "lathe.h"
+
+#define LATHE_GROUP_MAX 16 /* ranks; what a Mailbox has room for */
+
+typedef struct lathe_group lathe_group;
+
+typedef struct {
+    lathe_status (*all_gather)(lathe_group *g, const void *mine, size_t bytes, void *all);
+    void (*destroy)(lathe_group *g);
+} lathe_group_ops;
+
+struct lathe_group {
+    const lathe_group_ops *ops;
+    int rank, world;
+    char message[256]; /* of the last failure */
+};
+
+/* Where the ranks of one process meet. Create once, join once per rank, destroy after the last
+ * rank's group. */
+typedef struct lathe_meeting lathe_meeting;
+LATHE_CHECKED lathe_status lathe_meeting_create(int world, uint64_t timeout_ns,
+                                                lathe_meeting **meeting);
+void lathe_meeting_destroy(lathe_meeting *meeting);
+
+/* Rank `rank` of the meeting, for use by one thread. */
+LATHE_CHECKED lathe_status lathe_group_join(lathe_meeting *meeting, int rank, lathe_group **group);
+void lathe_group_destroy(lathe_group *group);
+
+/* all[r * bytes] receives what rank r gave. bytes must be equal on all ranks and may be 0. */
+LATHE_CHECKED lathe_status lathe_group_all_gather(lathe_group *g, const void *mine, size_t bytes,
+                                                  void *all);
+LATHE_CHECKED lathe_status lathe_group_barrier(lathe_group *g);
+/* *value becomes the smallest over the ranks. */
+LATHE_CHECKED lathe_status lathe_group_agree_min(lathe_group *g, int64_t *value);
+/* LATHE_DISAGREE, naming the ranks whose `hash` differs from rank 0's, on every rank alike. `what`
+ * goes into the message. */
+LATHE_CHECKED lathe_status lathe_group_agree_hash(lathe_group *g, uint64_t hash, const char *what);
+
+#endif
