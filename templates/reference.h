@@ -25,8 +25,16 @@ const void *lathe_ref_data(const lathe_ref *r, int rank, const char *arg);
 /* Shape of an argument: number of elements along dimension d (1 past the last). */
 int64_t lathe_ref_dim(const lathe_ref *r, const char *arg, int d);
 
-/* Expected output, one double per element, preset to LATHE_REF_UNSET; NULL when unbound. */
+/* Expected output, one double per element, preset to LATHE_REF_UNSET; NULL when unbound. What stays unset is not compared in an
+ * out argument and must be unchanged in an inout argument. */
 double *lathe_ref_out(lathe_ref *r, int rank, const char *arg);
+
+/* What the launch itself wrote to an integer out argument, in its dtype; NULL when unbound. Only for a choice between scores that
+ * are equal but for rounding (routing): where the written choice differs from the reference's, call lathe_ref_flip with the
+ * distance between the two in ulp of the score; if it returns true, compute everything else from the written choice. */
+const void *lathe_ref_observed(const lathe_ref *r, int rank, const char *arg);
+/* True within 4 ulp, and always while a whole step is followed (there flips are listed). False: keep the own choice. */
+bool lathe_ref_flip(lathe_ref *r, int rank, int64_t row, double ulps);
 
 /* Whether column `column` of the output's last dimension is wanted. Large matrices are checked on a seeded sample of columns. */
 bool lathe_ref_column(const lathe_ref *r, int64_t column);
