@@ -72,6 +72,7 @@ typedef struct {
 
 typedef struct {
     const char *tensor; /* checkpoint name; "{l}" stands for the layer */
+    const char *init;   /* what synthetic weights put there; NULL where step.json does not say */
     lathe_scalar dtype;
     lathe_step_shape shape; /* whole, before sharding */
     int shard_axis;         /* -1: replicated */
