@@ -15,7 +15,7 @@ end
 -- Registers a thread needs: weights and tokens in flight, sums, and what addresses take; measured, then rounded up.
 function stream.registers(c)
     local tokens = ceil_div(c.kRows, 8)
-    local need = c.kTiles * c.kSteps * 8 + c.kSteps * tokens * 4 + c.kTiles * tokens * 4 + 40
+    local need = c.kTiles * c.kSteps * 8 + c.kSteps * tokens * 4 + c.kTiles * tokens * 4 + 24
     return math.min(need <= 64 and 64 or need <= 96 and 96 or need <= 128 and 128 or 255, 65536 // (c.kWarps * 32))
 end
 
