@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Fills the weights of one rank: joins the sources of each, each sharded by its rule. Where the
+ * elements come from is a reader's matter (a checkpoint, a generator); this file knows shapes and
+ * ranges only. */
+#ifndef LATHE_WEIGHTS_H
+#define LATHE_WEIGHTS_H
+
+#include "lathe.h"
+#include "safetensors.h"
+#include "step_table.h"
+
+/* Gives elements of checkpoint tensors. */
+typedef struct {
+    /* Copies `count` elements from element `offset` of the whole tensor `name` to `to`, in the
+     * source's dtype. */
+    lathe_status (*read)(void *context, const lathe_step_source *source, const char *name,
+                         int64_t offset, int64_t count, void *to, char *message, size_t size);
+    void *context;
+} lathe_weight_reader;
+
+typedef struct {
+    const lathe_step_table *table;
+    int rank;
+    lathe_weight_reader reader;
+} lathe_weights;
+
+/* Reads from an open checkpoint. The reader is valid as long as the checkpoint. */
+lathe_weight_reader lathe_weights_checkpoint(lathe_safetensors *checkpoint);
+
+/* Checks that every tensor of every layer is in the checkpoint with the dtype and shape that
+ * step.json says. All that are missing are listed in `message`, as many as `size` holds. */
+LATHE_CHECKED lathe_status lathe_weights_check(const lathe_step_table *table,
+                                               const lathe_safetensors *checkpoint, char *message,
+                                               size_t size);
+
+/* Fills weight number `weight` for `layer` (-1: not per layer) in the rank's local shape. */
+LATHE_CHECKED lathe_status lathe_weights_fill(const lathe_weights *weights, int weight, int layer,
+                                              void *host, size_t bytes, char *message, size_t size);
+
+/* The source that lathe_build takes; `weights` must outlive the build. */
+lathe_weight_source lathe_weights_source(lathe_weights *weights);
+
+/* `pattern` with the layer's number in place of "{l}". False where the result does not fit. */
+bool lathe_weights_name(const char *pattern, int layer, char *name, size_t size);
+
+#endif
