@@ -43,8 +43,10 @@ static bool local_count(lathe_step_reader *r, const lathe_step_source *s, int64_
 static bool read_source(lathe_step_reader *r, const json_t *value, lathe_step_source *s,
                         int64_t *count) {
     lathe_json *j = &r->json;
-    return lathe_json_object(j, value, "tensor dtype shape shard?") &&
+    return lathe_json_object(j, value, "tensor dtype shape shard? init?") &&
            lathe_json_name(j, value, "tensor", LATHE_NAME_WORD, &s->tensor) &&
+           (!json_object_get(value, "init") ||
+            lathe_json_name(j, value, "init", LATHE_NAME_WORD, &s->init)) &&
            lathe_step_read_scalar(j, value, &s->dtype) &&
            lathe_step_read_shape(j, value, 1, false, &s->shape) && read_shard(j, value, s) &&
            local_count(r, s, count);

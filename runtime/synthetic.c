@@ -128,11 +128,11 @@ static double embedding_value(const tensor *t, uint64_t i) {
     return t->unkind ? v * row_factor(t, i, -8, 10, 8) : v;
 }
 
-static double gain_value(const tensor *t, uint64_t i) {
+static double offset_value(const tensor *t, uint64_t i) {
     return t->unkind ? 5.5 * uniform_at(t, i) - 2.5 : 0.1 * normal_at(t, i);
 }
 
-static double scale_value(const tensor *t, uint64_t i) {
+static double gain_value(const tensor *t, uint64_t i) {
     return t->unkind ? 5 * uniform_at(t, i) - 1 : 1 + 0.1 * normal_at(t, i);
 }
 
@@ -209,14 +209,14 @@ static const struct {
 } kinds[] = {
     {"weight", weight_value},
     {"embedding", embedding_value},
+    {"offset", offset_value},
     {"gain", gain_value},
-    {"scale", scale_value},
     {"gate", gate_value},
     {"router", router_value},
     {"bias", bias_value},
-    {"nvfp4_codes", codes_value},
-    {"nvfp4_scales", block_scale_value},
-    {"nvfp4_global", global_value},
+    {"codes", codes_value},
+    {"scales", block_scale_value},
+    {"global_scale", global_value},
     {"input_scale", input_scale_value},
 };
 
@@ -227,7 +227,7 @@ static value_function *find_value(const lathe_step_source *s) {
             return codes_value;
         if (s->dtype == LATHE_SCALAR_E4M3)
             return block_scale_value;
-        return s->shape.count > 1 ? weight_value : gain_value;
+        return s->shape.count > 1 ? weight_value : offset_value;
     }
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i)
         if (strcmp(kinds[i].init, s->init) == 0)

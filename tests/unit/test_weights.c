@@ -236,8 +236,8 @@ Test(synthetic, the_hash_is_pinned) {
 }
 
 Test(synthetic, every_kind_gives_numbers) {
-    static const char *kinds[] = {"weight", "embedding", "gain",         "scale",      "gate",
-                                  "router", "bias",      "nvfp4_global", "input_scale"};
+    static const char *kinds[] = {"weight", "embedding", "gain",         "offset",     "gate",
+                                  "router", "bias",      "global_scale", "input_scale"};
     for (int unkind = 0; unkind < 2; ++unkind)
         for (size_t k = 0; k < 9; ++k) {
             lathe_synthetic s = {unkind == 1, 3};
@@ -269,7 +269,7 @@ Test(synthetic, unkind_experts_tie_and_idle) {
 Test(synthetic, unkind_global_scales_lie_apart_in_both_directions) {
     lathe_synthetic s = {true, 11};
     float v[64 * 2];
-    cr_assert_eq(generate(&s, LATHE_SCALAR_F32, "nvfp4_global", "g", 64, 2, 0, 128, v), LATHE_OK);
+    cr_assert_eq(generate(&s, LATHE_SCALAR_F32, "global_scale", "g", 64, 2, 0, 128, v), LATHE_OK);
     int gate = 0, up = 0;
     for (int e = 0; e < 64; ++e) {
         const float ratio = v[2 * e] / v[2 * e + 1];
