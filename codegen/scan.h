@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The libclang checks: templates against their specs, generated files against the plan and
- * step.json.
+ * The libclang checks: templates against their specs, generated files against plan and step.json.
  *
  * The input is plain data and knows nothing of the generator's own structs. Rules, each reported
- * with file and line, what was found and what is allowed: 1 arguments   the entry function's
- * parameters are the spec's arguments: names, order, element type, const 2 constants   the
- * constants read as C::kX, helpers of templates/ included, are the constants declared 3 output
- * config structs hold the plan's values; entry points have the parameters and launch bounds of
- * step.json and pass them in order to the right function template with the right struct 4 early
- * `early` has an unconditional grid_wait() and its predecessor triggers; `triggers` has
- * grid_trigger(); a provider that declares neither calls neither 5 no logic    a generated file
- * holds includes, structs of static constexpr constants and one call an entry point 6 discipline
- * shared memory, barriers, built-ins and asm stand in prims only Nothing is written, printed or
- * kept: strings are borrowed for the length of the call. */
+ * with file and line, what was found and what is allowed:
+ * - 1 arguments: the entry function's parameters are the spec's arguments (name, order, element
+ *   type, const)
+ * - 2 constants: those read as C::kX, in helpers of templates/ too, are those declared
+ * - 3 output: config structs hold the plan's values; entry points have the parameters and launch
+ *   bounds of step.json and pass them in order to the right template with the right struct
+ * - 4 early: `early` has an unconditional grid_wait() and its predecessor triggers; `triggers` has
+ *   grid_trigger(); a provider that declares neither calls neither
+ * - 5 no logic: a generated file holds includes, structs of static constexpr constants and entry
+ *   points of one call
+ * - 6 discipline: shared memory, barriers, built-ins and asm stand in prims only
+ *
+ * Nothing is written, printed or kept: strings are borrowed for the length of the call. */
 #ifndef LATHE_SCAN_H
 #define LATHE_SCAN_H
 

@@ -283,8 +283,8 @@ static void check_word(reader *r, const lathe_scan_kernel *k, const lathe_token 
 
 static void read_call(reader *r, const lathe_scan_kernel *k) {
     const lathe_token *function = expect_name(r);
-    check_word(r, k, function, "a call of", k ? r->in->providers[k->provider].entry : "");
     expect(r, "<");
+    check_word(r, k, function, "a call of", k ? r->in->providers[k->provider].entry : "");
     check_word(r, k, expect_name(r), "the config struct", k ? k->config : "");
     expect(r, ">");
     expect(r, "(");

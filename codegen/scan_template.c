@@ -130,15 +130,27 @@ static bool opens_lambda(const lathe_token_list *l, size_t i) {
            in_table(previous, before, sizeof before / sizeof *before);
 }
 
-/* A directive may be `#include "x"` or `#pragma`. */
+/* `#ifndef X`, `#define X` on the next line, `#endif`: the guard of a header. */
+static bool is_guard(const lathe_token_list *l, size_t i) {
+    const lathe_token *t = l->tokens;
+    if (lathe_token_is(&t[i + 1], "endif"))
+        return true;
+    const bool first = lathe_token_is(&t[i + 1], "ifndef");
+    const size_t at = first ? i : i >= 3 ? i - 3 : 0;
+    return at + 5 < l->count && lathe_token_is(&t[at + 1], "ifndef") &&
+           lathe_token_is(&t[at + 4], "define") && lathe_token_is(&t[at + 2], t[at + 5].text) &&
+           (at + 6 == l->count || t[at + 6].line > t[at + 5].line);
+}
+
+/* A directive may be `#include "x"`, `#pragma` or a guard's. */
 static void check_directive(lathe_scan_unit *u, const lathe_token_list *l, size_t i) {
     const lathe_token *t = &l->tokens[i];
-    const lathe_token *word = i + 1 < l->count ? t + 1 : t;
-    if (lathe_token_is(word, "pragma"))
+    if (i + 1 == l->count || lathe_token_is(t + 1, "pragma") || is_guard(l, i))
         return;
-    if (!lathe_token_is(word, "include")) {
+    if (!lathe_token_is(t + 1, "include")) {
         lathe_scan_find(u, l->file, t->line,
-                        "#%s in a template; allowed are #include \"...\" and #pragma", word->text);
+                        "#%s in a template; allowed are #include \"...\", #pragma and a guard",
+                        t[1].text);
         return;
     }
     const char *path = i + 2 < l->count ? t[2].text : "";
@@ -179,9 +191,11 @@ void lathe_scan_template(lathe_scan_unit *u, const lathe_scan_input *in,
                             p->entry, p->spec, p->line);
         return;
     }
+    if (u->broken) /* what the parser made of the rest misleads */
+        return;
     check_arguments(u, p, entry);
     lathe_flow flow;
-    if (u->broken || !lathe_flow_trace(&flow, u, entry))
+    if (!lathe_flow_trace(&flow, u, entry))
         return;
     check_constants(u, p, entry, &flow);
     lathe_scan_launch(u, p, entry, &flow);
