@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Attention of a verify step over the paged cache, then o-norm and gate.
--- The context is split over blocks. How many splits there are is fixed by the longest context, which keys a split takes by
--- each request's length, so that one graph serves every length.
+-- The context is split over blocks. How many splits there are is fixed by the longest context,
+-- which keys a split takes by each request's length, so that one graph serves every length.
 
 local CHUNK <const> = 16 -- keys a warp takes at a time
 local SPLITS_MAX <const> = 64
@@ -46,11 +46,12 @@ local function tiles_max(c)
     return c.kDim > 64 and 1 or math.min(2, query_tiles(c))
 end
 
--- Two blocks a multiprocessor, as far as there are keys for them. Two splits at least: one request may be far longer than the others.
+-- Two blocks a multiprocessor, as far as there are keys for them. Two splits at least: one request
+-- may be far longer than the others.
 local function default(c, arch)
     local t = { kWarps = arch.name == "host" and 2 or 4, kTiles = tiles_max(c) }
     local blocks = c.kRequests * c.kKvHeads * ceil_div(query_tiles(c), t.kTiles)
-    local wanted = math.max(2, ceil_div(2 * arch.multiprocessors, blocks))
+    local wanted = math.max(2, 2 * arch.multiprocessors // blocks)
     t.kSplits = math.max(1, math.min(wanted, rounds(c, t.kWarps), SPLITS_MAX))
     return t
 end
@@ -73,41 +74,61 @@ local function tactics(c, arch)
 end
 
 return provider "attention/paged" {
-    doc = "y = rms(softmax(scale q k^T) v) per head * sigmoid(gate); query i of a request of length n and q rows stands at n - q + i and "
-        .. "sees the keys up to its own, the last `window` of them where there is a window; rows of a request of length 0 are zero",
+    doc = "y = rms(softmax(scale q k^T) v) per head * sigmoid(gate); query i of a request of length "
+        .. "n and q rows stands at n - q + i and sees the keys up to its own, the last `window` of "
+        .. "them where there is a window; rows of a request of length 0 are zero",
     parts = { "attention", "o_norm_gate" },
     entry = "paged_attention",
     constants = {
         const "kRows" { type = "int", min = 1, max = 32, doc = "tokens of the step" },
-        const "kRequests" { type = "int", min = 1, max = 32, doc = "requests of the step; each has kRows / kRequests rows" },
+        const "kRequests" { type = "int", min = 1, max = 32,
+            doc = "requests of the step; each has kRows / kRequests rows" },
         const "kHeads" { type = "int", min = 1, max = 1024, doc = "query heads of this rank" },
         const "kKvHeads" { type = "int", min = 1, max = 1024, doc = "key heads of this rank" },
         const "kDim" { type = "int", min = 16, max = 128, doc = "channels of a head" },
         const "kPageTokens" { type = "int", min = 16, max = 1024, doc = "tokens of a cache page" },
-        const "kPacked" { type = "int", min = 32, max = 256, doc = "elements of a cache row: k, then v" },
-        const "kTableWidth" { type = "int", min = 1, max = 1048576, doc = "pages of a block table" },
-        const "kOut" { type = "int", min = 16, max = 131072, doc = "columns of y: every head's channels" },
-        const "kWindow" { type = "int", from = "attention.window", default = 0, min = 0, max = 1048576,
-                          doc = "keys a query sees, its own included; 0: all" },
-        const "kMaxContext" { type = "int", from = "attention.max_context", min = 1, max = 1048576, doc = "longest request" },
+        const "kPacked" { type = "int", min = 32, max = 256,
+            doc = "elements of a cache row: k, then v" },
+        const "kTableWidth" { type = "int", min = 1, max = 1048576,
+            doc = "pages of a block table" },
+        const "kOut" { type = "int", min = 16, max = 131072,
+            doc = "columns of y: every head's channels" },
+        const "kWindow" { type = "int", from = "attention.window", default = 0, min = 0,
+            max = 1048576, doc = "keys a query sees, its own included; 0: all" },
+        const "kMaxContext" { type = "int", from = "attention.max_context", min = 1, max = 1048576,
+            doc = "longest request" },
         const "kScale" { type = "float", from = "attention.scale", doc = "factor of q k^T" },
-        const "kEps" { type = "float", from = "o_norm_gate.eps", doc = "added to the mean square of a head" },
-        const "kWarps" { type = "int", tactic = true, min = 1, max = 16, doc = "warps of a block; they take turns at chunks of keys" },
-        const "kTiles" { type = "int", tactic = true, min = 1, max = 4, doc = "tiles of 16 query rows of a block" },
-        const "kSplits" { type = "int", tactic = true, min = 1, max = SPLITS_MAX, doc = "blocks that share the keys of a request" },
-        const "kSlices" { type = "int", value = slices, doc = "blocks that share the query rows of a kv head" },
+        const "kEps" { type = "float", from = "o_norm_gate.eps",
+            doc = "added to the mean square of a head" },
+        const "kWarps" { type = "int", tactic = true, min = 1, max = 16,
+            doc = "warps of a block; they take turns at chunks of keys" },
+        const "kTiles" { type = "int", tactic = true, min = 1, max = 4,
+            doc = "tiles of 16 query rows of a block" },
+        const "kSplits" { type = "int", tactic = true, min = 1, max = SPLITS_MAX,
+            doc = "blocks that share the keys of a request" },
+        const "kSlices" { type = "int", value = slices,
+            doc = "blocks that share the query rows of a kv head" },
     },
     args = {
-        arg "q" { dir = "in", dtype = "bf16", shape = { "kRows", "kHeads", "kDim" }, port = "attention.q" },
-        arg "cache" { dir = "in", dtype = "bf16", shape = { "pages", "kKvHeads", "kPageTokens", "kPacked" },
-                      port = "attention.cache" },
-        arg "block_tables" { dir = "in", dtype = "i32", shape = { "kRequests", "kTableWidth" }, port = "attention.block_tables" },
-        arg "seq_lens" { dir = "in", dtype = "i32", shape = { "kRequests" }, port = "attention.seq_lens" },
-        arg "gate" { dir = "in", dtype = "bf16", shape = { "kRows", "kHeads", "kDim" }, port = "o_norm_gate.gate" },
-        arg "y" { dir = "out", dtype = "bf16", shape = { "kRows", "kOut" }, port = "o_norm_gate.y" },
-        arg "partial_o" { dir = "workspace", dtype = "f32", shape = { "kSplits", "kRows", "kHeads", "kDim" } },
-        arg "partial_sums" { dir = "workspace", dtype = "f32", shape = { "kSplits", "kRows", "kHeads", 2 } },
-        arg "counters" { dir = "workspace", dtype = "u32", shape = { "kRequests", "kKvHeads", "kSlices" }, zeroed = true },
+        arg "q" { dir = "in", dtype = "bf16", shape = { "kRows", "kHeads", "kDim" },
+            port = "attention.q" },
+        arg "cache" { dir = "in", dtype = "bf16",
+            shape = { "pages", "kKvHeads", "kPageTokens", "kPacked" },
+            port = "attention.cache" },
+        arg "block_tables" { dir = "in", dtype = "i32", shape = { "kRequests", "kTableWidth" },
+            port = "attention.block_tables" },
+        arg "seq_lens" { dir = "in", dtype = "i32", shape = { "kRequests" },
+            port = "attention.seq_lens" },
+        arg "gate" { dir = "in", dtype = "bf16", shape = { "kRows", "kHeads", "kDim" },
+            port = "o_norm_gate.gate" },
+        arg "y" { dir = "out", dtype = "bf16", shape = { "kRows", "kOut" },
+            port = "o_norm_gate.y" },
+        arg "partial_o" { dir = "workspace", dtype = "f32",
+            shape = { "kSplits", "kRows", "kHeads", "kDim" } },
+        arg "partial_sums" { dir = "workspace", dtype = "f32",
+            shape = { "kSplits", "kRows", "kHeads", 2 } },
+        arg "counters" { dir = "workspace", dtype = "u32", zeroed = true,
+            shape = { "kRequests", "kKvHeads", "kSlices" } },
     },
     launch = function(c, arch)
         return { grid = { c.kSplits, c.kKvHeads * slices(c), c.kRequests }, block = c.kWarps * 32,
@@ -116,7 +137,8 @@ return provider "attention/paged" {
     cost = function(c)
         local keys = c.kRequests * visible(c)
         local rows = c.kRows // c.kRequests * c.kHeads
-        return { bytes = 2 * keys * c.kKvHeads * c.kPacked + 6 * c.kRows * c.kOut, operations = 4 * keys * rows * c.kDim }
+        return { bytes = 2 * keys * c.kKvHeads * c.kPacked + 6 * c.kRows * c.kOut,
+                 operations = 4 * keys * rows * c.kDim }
     end,
     tactics = tactics,
     default = default,

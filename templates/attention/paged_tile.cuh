@@ -188,15 +188,20 @@ __device__ __forceinline__ void paged_attend(PagedQueries<C::kDim> &tile,
     for (int r = 0; r < 2; r++)
         paged_weigh<C::kDim>(s, tile, r);
 
-    // The sum is taken of the rounded weights, so that they add up to one exactly.
-    const u32 p[4] = {pack_bf16(s[0][0], s[0][1]), pack_bf16(s[0][2], s[0][3]),
-                      pack_bf16(s[1][0], s[1][1]), pack_bf16(s[1][2], s[1][3])};
-    for (int r = 0; r < 2; r++)
-        tile.sum[r] +=
-            (bf16_low(p[r]) + bf16_high(p[r])) + (bf16_low(p[r + 2]) + bf16_high(p[r + 2]));
+    // A weight goes into the product as two bf16, which keeps 16 of its bits: the o-norm that
+    // follows would blow up the error of one wherever values cancel.
+    u32 high[4], low[4];
+    for (int i = 0; i < 4; i++) {
+        const float x = s[i / 2][i % 2 * 2];
+        const float y = s[i / 2][i % 2 * 2 + 1];
+        high[i] = pack_bf16(x, y);
+        low[i] = pack_bf16(x - bf16_low(high[i]), y - bf16_high(high[i]));
+        tile.sum[i % 2] += x + y;
+    }
     for (int i = 0; i < C::kDim / 8; i++) {
         const u32 pair[2] = {keys.v[i % 2][i / 2], keys.v[2 + i % 2][i / 2]};
-        mma_bf16(tile.o[i], p, pair);
+        mma_bf16(tile.o[i], high, pair);
+        mma_bf16(tile.o[i], low, pair);
     }
 }
 
