@@ -80,46 +80,87 @@ static size_t skip_statement(const lathe_declaration *d, size_t i, size_t end) {
     return end;
 }
 
+/* A place in a template. */
+typedef struct {
+    const lathe_token *token; /* NULL: none */
+    const char *file;
+} place;
+
 typedef struct {
     lathe_scan_unit *unit;
-    const char *call;
-    const lathe_token *returned; /* a return that may come first; NULL: none */
+    place returned; /* a return that may come before the wait */
+    place written;  /* a global write that does */
 } search;
 
-static bool surely_calls(search *s, const lathe_declaration *d, int depth);
+static bool surely_waits(search *s, const lathe_declaration *d, int depth);
 
-/* Whether the simple statement [i, end) makes the call. What stands behind ?, && or || may not run.
- */
-static bool statement_calls(search *s, const lathe_declaration *d, size_t i, size_t end,
+/* The function that the name at `i` calls or may call; NULL: none of templates/. */
+static const lathe_declaration *callee_at(const search *s, const lathe_declaration *d, size_t i,
+                                          size_t *from) {
+    const lathe_token *t = &d->list->tokens[i];
+    for (; t->kind == LATHE_TOKEN_NAME && *from < s->unit->declaration_count; ++*from) {
+        const lathe_declaration *callee = &s->unit->declarations[*from];
+        if (callee->function && callee != d && lathe_token_is(t, callee->name)) {
+            ++*from;
+            return callee;
+        }
+    }
+    return NULL;
+}
+
+/* Whether the simple statement [i, end) waits. What stands behind ?, && or || may not run. */
+static bool statement_waits(search *s, const lathe_declaration *d, size_t i, size_t end,
                             int depth) {
     static const char *const guards[] = {"?", "&&", "||"};
     for (; i < end; i++) {
-        const lathe_token *t = &d->list->tokens[i];
-        if (is_any(t, guards, sizeof guards / sizeof *guards))
+        if (is_any(&d->list->tokens[i], guards, sizeof guards / sizeof *guards))
             return false;
-        if (is_call(d, i, s->call))
+        if (is_call(d, i, "grid_wait"))
             return true;
-        if (t->kind != LATHE_TOKEN_NAME || depth >= DEPTH)
-            continue;
-        for (size_t n = 0; n < s->unit->declaration_count; n++) {
-            const lathe_declaration *callee = &s->unit->declarations[n];
-            if (callee->function && callee != d && lathe_token_is(t, callee->name) &&
-                surely_calls(s, callee, depth + 1))
+        size_t from = 0;
+        for (const lathe_declaration *c; depth < DEPTH && (c = callee_at(s, d, i, &from));)
+            if (surely_waits(s, c, depth + 1))
                 return true;
-        }
     }
     return false;
 }
 
-static void note_return(search *s, const lathe_declaration *d, size_t i, size_t end, int depth) {
-    for (; depth == 0 && !s->returned && i < end; i++)
-        if (lathe_token_is(&d->list->tokens[i], "return"))
-            s->returned = &d->list->tokens[i];
+/* The first prim in [i, end) that writes global memory, in functions called from there too. Plain
+ * stores are not seen. */
+static place find_write(const search *s, const lathe_declaration *d, size_t i, size_t end,
+                        int depth) {
+    static const char *const writes[] = {"gpu_store", "gpu_atomic_add", "gpu_atomic_or",
+                                         "peer_store16"};
+    for (; i < end; i++) {
+        const lathe_token *t = &d->list->tokens[i];
+        if (is_any(t, writes, sizeof writes / sizeof *writes))
+            return (place){t, d->list->file};
+        size_t from = 0;
+        for (const lathe_declaration *c; depth < DEPTH && (c = callee_at(s, d, i, &from));) {
+            const place found = find_write(s, c, find_body(c), c->end, depth + 1);
+            if (found.token)
+                return found;
+        }
+    }
+    return (place){NULL, NULL};
 }
 
-static bool surely_calls(search *s, const lathe_declaration *d, int depth) {
+static place find_return(const lathe_declaration *d, size_t i, size_t end) {
+    for (; i < end; i++)
+        if (lathe_token_is(&d->list->tokens[i], "return"))
+            return (place){&d->list->tokens[i], d->list->file};
+    return (place){NULL, NULL};
+}
+
+static void keep_first(place *kept, place found) {
+    if (!kept->token)
+        *kept = found;
+}
+
+static bool surely_waits(search *s, const lathe_declaration *d, int depth) {
     const lathe_token *t = d->list->tokens;
     const size_t end = d->end;
+    place returned = {NULL, NULL};
     for (size_t i = find_body(d); i < end;) {
         if (lathe_token_is(&t[i], "{") || lathe_token_is(&t[i], "}")) {
             i++; /* a plain block guards nothing */
@@ -127,9 +168,13 @@ static bool surely_calls(search *s, const lathe_declaration *d, int depth) {
         }
         const size_t after = skip_statement(d, i, end);
         const bool guarded = is_control(&t[i]) || lathe_token_is(&t[i], "#");
-        if (!guarded && statement_calls(s, d, i, after, depth))
+        if (!guarded && statement_waits(s, d, i, after, depth)) {
+            keep_first(&s->returned, returned);
             return true;
-        note_return(s, d, i, after, depth);
+        }
+        keep_first(&returned, find_return(d, i, after));
+        if (depth == 0)
+            keep_first(&s->written, find_write(s, d, i, after, 0));
         i = after;
     }
     return false;
@@ -154,22 +199,29 @@ static void check_wait(lathe_scan_unit *u, const lathe_scan_provider *p,
                        const lathe_declaration *entry, const lathe_flow *f) {
     const char *file = NULL;
     const lathe_token *call = find_call(u, f, "grid_wait", &file);
-    search s = {u, "grid_wait", NULL};
-    if (!call)
+    search s = {.unit = u};
+    if (!call) {
         lathe_scan_find(u, entry->list->file, entry->line,
                         "%s never calls grid_wait(); the spec declares it early (%s:%d)",
                         entry->name, p->spec, p->line);
-    else if (!surely_calls(&s, entry, 0))
+    } else if (!surely_waits(&s, entry, 0)) {
         lathe_scan_find(
             u, file, call->line,
             "grid_wait() stands under control flow; a kernel declared early calls it in "
             "a top-level statement of %s or of a function called from one (%s:%d)",
             entry->name, p->spec, p->line);
-    else if (s.returned)
-        lathe_scan_find(u, entry->list->file, s.returned->line,
-                        "%s may return before its grid_wait() at %s:%d; every thread of an early "
-                        "kernel waits",
-                        entry->name, file, call->line);
+    } else {
+        if (s.returned.token)
+            lathe_scan_find(u, s.returned.file, s.returned.token->line,
+                            "%s may return before its grid_wait() at %s:%d; every thread of an "
+                            "early kernel waits",
+                            entry->name, file, call->line);
+        if (s.written.token)
+            lathe_scan_find(u, s.written.file, s.written.token->line,
+                            "%s before the grid_wait() of %s at %s:%d; an early kernel writes "
+                            "nothing global until then",
+                            s.written.token->text, entry->name, file, call->line);
+    }
 }
 
 static void check_absent(lathe_scan_unit *u, const lathe_scan_provider *p, const lathe_flow *f,

@@ -327,6 +327,11 @@ Test(scan, early_kernels_wait) {
          "under control flow"},
         {"    grid_wait();\n", "    if (thread_id() == 0)\n        grid_wait();\n", HELPER ":11",
          "under control flow"},
+        {"    begin<C>(gain);\n",
+         "    gpu_fence();\n    gpu_store(counters, 0u);\n    begin<C>(gain);\n", CODE ":10",
+         "gpu_store before the grid_wait() of scale"},
+        {"    grid_wait();\n", "    if (thread_id() > 5)\n        return;\n    grid_wait();\n",
+         HELPER ":11", "may return before its grid_wait()"},
         {"    begin<C>(gain);\n", "    if (i > 3)\n        return;\n    begin<C>(gain);\n",
          CODE ":10", "may return before its grid_wait()"},
     };
