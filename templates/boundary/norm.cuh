@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * x = r16(rms(s) * (center + gain)). One block per row; the row stays in registers between the two passes. */
+ * x = r16(rms(s) * (center + gain)). One block per row; the row stays in registers between the two
+ * passes. */
 #ifndef LATHE_BOUNDARY_NORM_CUH
 #define LATHE_BOUNDARY_NORM_CUH
 

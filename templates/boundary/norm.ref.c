@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reference of boundary/norm: x = r16(rms(s, eps) (center + gain)) (sections 2 and 3 of the mathematics). */
+ * Reference of boundary/norm: x = r16(rms(s, eps) (center + gain)) (sections 2 and 3 of the
+ * mathematics). */
 #include "reference.h"
 
 #include <math.h>
 
 void lathe_ref_boundary_norm(lathe_ref *r);
 
-static void row_norm(const float *s, const uint16_t *gain, double *x, int64_t n, double eps, double center) {
+static void row_norm(const float *s, const uint16_t *gain, double *x, int64_t n, double eps,
+                     double center) {
     double squares = 0.0;
     for (int64_t i = 0; i < n; i++)
         squares += (double)s[i] * (double)s[i];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Rows of a boundary: octets (eight neighbouring elements of one row) in fp32, and sums over a row held by one block. */
+ * Rows of a boundary: octets (eight neighbouring elements of one row) in fp32, and sums over a row
+ * held by one block. */
 #ifndef LATHE_BOUNDARY_ROW_CUH
 #define LATHE_BOUNDARY_ROW_CUH
 
@@ -62,8 +63,8 @@ __device__ __forceinline__ float warp_sum(float value) {
     return value;
 }
 
-/* Sum of `value` over the block, the same bits in every thread. `scratch` has a float per warp, and no other use
- * before the block's next barrier but one: two sums in a row need two scratches. */
+/* Sum of `value` over the block, the same bits in every thread. `scratch` has a float per warp, and
+ * no other use before the block's next barrier but one: two sums in a row need two scratches. */
 template <int kThreads>
 __device__ __forceinline__ float row_sum(float value, float *scratch) {
     constexpr int kWarps = kThreads / 32;
@@ -81,7 +82,8 @@ __device__ __forceinline__ float row_sum(float value, float *scratch) {
 template <int kHidden, int kThreads>
 struct RowShape {
     static_assert(kHidden % 8 == 0, "a row is read in octets");
-    static_assert(kThreads % 32 == 0 && kThreads <= 1024, "threads must be whole warps of one block");
+    static_assert(kThreads % 32 == 0 && kThreads <= 1024,
+                  "threads must be whole warps of one block");
     static constexpr int kOctets = kHidden / 8;
     static constexpr int kPerThread = (kOctets + kThreads - 1) / kThreads;
     static constexpr bool kExact = kOctets % kThreads == 0;

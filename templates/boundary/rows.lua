@@ -17,6 +17,13 @@ function rows.tactics(c)
     return list
 end
 
+-- Registers of a thread that holds `per` octets of a gated residual: weights, stream and branch of each.
+function rows.registers(c)
+    local per = (c.kHidden // 8 + c.kThreads - 1) // c.kThreads
+    local need = per <= 1 and 64 or per == 2 and 128 or per == 3 and 168 or 255
+    return math.min(need, 65536 // c.kThreads // 8 * 8)
+end
+
 function rows.default(c)
     return { kThreads = threads(c) }
 end
@@ -25,6 +32,47 @@ function rows.unsupported(c)
     if c.kHidden % 8 ~= 0 then
         return "the width must be a multiple of 8, found " .. c.kHidden
     end
+end
+
+-- Constants of a gated residual with the norm after it.
+function rows.residual_constants()
+    return {
+        const "kRows" { type = "int", min = 1, max = 32, doc = "tokens of the step" },
+        const "kHidden" { type = "int", min = 8, max = 65536, doc = "width of the stream" },
+        const "kSplits" { type = "int", min = 0, max = 16, doc = "partials of the branch over k; 0: the branch is whole" },
+        const "kBranchEps" { type = "float", from = "residual.eps", doc = "of the norm of the branch" },
+        const "kBranchCenter" { type = "int", from = "residual.center", default = 1, min = 0, max = 1,
+                                doc = "gain before the branch's norm is center + w" },
+        const "kHasBranchGain" { type = "int", has = "branch_gain", doc = "1 where the branch has a gain" },
+        const "kEps" { type = "float", from = "norm.eps", doc = "of the norm of the stream" },
+        const "kCenter" { type = "int", from = "norm.center", min = 0, max = 1, doc = "gain after the norm is center + w" },
+        const "kHasAux" { type = "int", has = "aux", doc = "1 where the updated stream is also kept" },
+        const "kThreads" { type = "int", tactic = true, min = 32, max = 1024, doc = "threads of a row" },
+    }
+end
+
+-- Arguments of the same; `branch` is the shape of the branch on this rank.
+function rows.residual_args(branch)
+    local port = { "rank_sum.parts", "gather.columns" }
+    local width, stream = { "kHidden" }, { "kRows", "kHidden" }
+    return {
+        arg "branch" { dir = "in", dtype = "bf16", shape = branch, port = port },
+        arg "branch_partials" { dir = "in", dtype = "f32", form = "k_partials", shape = { "kSplits", branch[1], branch[2] },
+                                port = port },
+        arg "s" { dir = "in", dtype = "f32", shape = stream, port = "residual.s" },
+        arg "alpha" { dir = "in", dtype = "f32", shape = width, port = "residual.alpha" },
+        arg "beta" { dir = "in", dtype = "f32", shape = width, port = "residual.beta" },
+        arg "branch_gain" { dir = "in", dtype = "bf16", shape = width, port = "residual.gain", optional = true },
+        arg "gain" { dir = "in", dtype = "bf16", shape = width, port = "norm.gain" },
+        arg "s_out" { dir = "out", dtype = "f32", shape = stream, port = "residual.s_out" },
+        arg "aux" { dir = "out", dtype = "f32", shape = stream, port = "residual.aux", optional = true },
+        arg "x" { dir = "out", dtype = "bf16", shape = stream, port = "norm.x" },
+    }
+end
+
+-- Bytes read per element of the branch.
+function rows.branch_bytes(c)
+    return c.kSplits == 0 and 2 or 4 * c.kSplits
 end
 
 return rows

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * y[rows, n] = x[rows, k] w[n, k]^T for few rows: whole in bf16, or one fp32 partial per slice of k for the consumer
- * to sum. A block owns kTiles tiles of 16 weight rows and one slice of k. */
+ * y[rows, n] = x[rows, k] w[n, k]^T for few rows: whole in bf16, or one fp32 partial per slice of k
+ * for the consumer to sum. A block owns kTiles tiles of 16 weight rows and one slice of k. */
 #ifndef LATHE_GEMM_SKINNY_CUH
 #define LATHE_GEMM_SKINNY_CUH
 
@@ -11,7 +11,8 @@ __device__ void skinny_gemm(const bf16 *x, const bf16 *w, bf16 *y, float *y_part
     using S = Stream<C::kRows, C::kN, C::kK, C::kSplits, C::kTiles, C::kWarps, C::kSteps>;
     static_assert(C::kPartials == 1 || C::kSplits == 1, "a whole output has one slice of k");
     float *const shared = reinterpret_cast<float *>(dynamic_shared());
-    const int row0 = static_cast<int>(block_id()) * S::kBlockRows, slice = static_cast<int>(block_id_y());
+    const int row0 = static_cast<int>(block_id()) * S::kBlockRows,
+              slice = static_cast<int>(block_id_y());
     stream_product<S>(x, w, shared, row0, slice);
 
     constexpr int kQuads = S::kBlockRows / 4;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reference of gemm/skinny: y = x w^T from bf16 inputs in double; y rounded to bf16, partials to fp32. */
+ * Reference of gemm/skinny: y = x w^T from bf16 inputs in double; y rounded to bf16, partials to
+ * fp32. */
 #include "reference.h"
 
 void lathe_ref_gemm_skinny(lathe_ref *r);
@@ -30,9 +31,11 @@ static void compute_column(void *context, int64_t column) {
     for (int64_t row = 0; row < p->rows; row++) {
         const int64_t at = row * p->n + column;
         if (p->y)
-            p->y[at] = lathe_bf16_round(lathe_ref_jitter(p->r, dot(p, row, column, 0, p->k), (uint64_t)at));
+            p->y[at] = lathe_bf16_round(
+                lathe_ref_jitter(p->r, dot(p, row, column, 0, p->k), (uint64_t)at));
         for (int64_t s = 0; p->partials && s < p->splits; s++) {
-            const double part = dot(p, row, column, least(s * p->slice, p->k), least((s + 1) * p->slice, p->k));
+            const double part =
+                dot(p, row, column, least(s * p->slice, p->k), least((s + 1) * p->slice, p->k));
             const int64_t to = s * p->rows * p->n + at;
             p->partials[to] = (double)(float)lathe_ref_jitter(p->r, part, (uint64_t)to);
         }

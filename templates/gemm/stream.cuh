@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The weight-streaming product of few tokens: sums[token][row] = x[token, :] . w[row, :] for the rows of one block.
+ * The weight-streaming product of few tokens: sums[token][row] = x[token, :] . w[row, :] for the
+ * rows of one block.
  *
- * mma m16n8k16 with 16 weight rows as the tall operand and 8 tokens as the narrow one. The order of k inside a step of
- * 32 is free as long as both operands agree, so a lane takes 16 contiguous bytes of a row (k = 8q .. 8q + 7 of the
- * step, q = lane % 4) as its pieces of two mma, and a row's bytes go from memory to registers in one load.
- * Warps split k. Each pass a warp takes kSteps steps of every tile; the next pass of a tile is fetched as soon as the
- * registers of this one are free. The first pass is fetched before grid_wait(), since weights depend on nobody. */
+ * mma m16n8k16 with 16 weight rows as the tall operand and 8 tokens as the narrow one. The order of
+ * k inside a step of 32 is free as long as both operands agree, so a lane takes 16 contiguous bytes
+ * of a row (k = 8q .. 8q + 7 of the step, q = lane % 4) as its pieces of two mma, and a row's bytes
+ * go from memory to registers in one load. Warps split k. Each pass a warp takes kSteps steps of
+ * every tile; the next pass of a tile is fetched as soon as the registers of this one are free. The
+ * first pass is fetched before grid_wait(), since weights depend on nobody. */
 #ifndef LATHE_GEMM_STREAM_CUH
 #define LATHE_GEMM_STREAM_CUH
 
 #include "prims.cuh"
 
-/* K: slices of k, one per block along y. A slice is a whole number of steps; the last may be shorter.
- * kTiles: 16-row tiles of a block; kSteps: steps that a warp has in flight per tile. */
+/* K: slices of k, one per block along y. A slice is a whole number of steps; the last may be
+ * shorter. kTiles: 16-row tiles of a block; kSteps: steps that a warp has in flight per tile. */
 template <int kRows_, int kN_, int kK_, int kSplits_, int kTiles_, int kWarps_, int kSteps_>
 struct Stream {
     static_assert(kN_ % 16 == 0 && kK_ % 16 == 0, "N and K must be multiples of 16");
@@ -25,13 +27,15 @@ struct Stream {
     static constexpr int kSliceSteps = (kAllSteps + kSplits_ - 1) / kSplits_;
     static constexpr int kPasses = (kSliceSteps + kWarps * kSteps - 1) / (kWarps * kSteps);
     static constexpr int kBlockRows = kTiles * 16;
-    static constexpr int kPitch = kBlockRows + 4; /* floats; 4 mod 16 keeps the fragment stores free of conflicts */
+    static constexpr int kPitch =
+        kBlockRows + 4; /* floats; 4 mod 16 keeps the fragment stores free of conflicts */
     static constexpr bool kWholeBlocks = kN % kBlockRows == 0;
     static constexpr bool kWholePasses =
         kK % 32 == 0 && kAllSteps % kSplits_ == 0 && kSliceSteps % (kWarps * kSteps) == 0;
 };
 
-/* Where a lane works: g is its row of a tile and its token of a token tile, q its quarter of a step. */
+/* Where a lane works: g is its row of a tile and its token of a token tile, q its quarter of a
+ * step. */
 struct Lane {
     int g, q;
 };
@@ -41,7 +45,8 @@ __device__ __forceinline__ Lane lane_place() {
     return {lane / 4, lane % 4};
 }
 
-/* First k of the lane's bytes in step `i` of pass `pass`, or -1 where that step lies past the slice or the matrix. */
+/* First k of the lane's bytes in step `i` of pass `pass`, or -1 where that step lies past the slice
+ * or the matrix. */
 template <class S>
 __device__ __forceinline__ int stream_k(int slice, int pass, int i, int q) {
     const int in_slice = (pass * S::kWarps + static_cast<int>(warp_id())) * S::kSteps + i;
@@ -53,7 +58,8 @@ __device__ __forceinline__ int stream_k(int slice, int pass, int i, int q) {
 
 /* One tile's weights of a pass: a lane's 16 bytes of rows g and g + 8. */
 template <class S>
-__device__ __forceinline__ void stream_fetch(u32x4 (&a)[S::kSteps][2], const bf16 *w, int row0, int slice, int pass) {
+__device__ __forceinline__ void stream_fetch(u32x4 (&a)[S::kSteps][2], const bf16 *w, int row0,
+                                             int slice, int pass) {
     const Lane at = lane_place();
 #pragma unroll
     for (int i = 0; i < S::kSteps; i++) {
@@ -70,8 +76,8 @@ __device__ __forceinline__ void stream_fetch(u32x4 (&a)[S::kSteps][2], const bf1
 
 /* The warp's activations of a pass; tokens past the last are zero and never read. */
 template <class S>
-__device__ __forceinline__ void stream_tokens(u32x4 (&b)[S::kSteps][S::kTokenTiles], const bf16 *x, int slice,
-                                              int pass) {
+__device__ __forceinline__ void stream_tokens(u32x4 (&b)[S::kSteps][S::kTokenTiles], const bf16 *x,
+                                              int slice, int pass) {
     const Lane at = lane_place();
 #pragma unroll
     for (int i = 0; i < S::kSteps; i++) {
@@ -80,7 +86,8 @@ __device__ __forceinline__ void stream_tokens(u32x4 (&b)[S::kSteps][S::kTokenTil
         for (int t = 0; t < S::kTokenTiles; t++) {
             const int token = t * 8 + at.g;
             if (k >= 0 && token < S::kRows)
-                b[i][t] = *reinterpret_cast<const u32x4 *>(x + static_cast<long long>(token) * S::kK + k);
+                b[i][t] =
+                    *reinterpret_cast<const u32x4 *>(x + static_cast<long long>(token) * S::kK + k);
             else
                 b[i][t] = {0, 0, 0, 0};
         }
@@ -89,7 +96,8 @@ __device__ __forceinline__ void stream_tokens(u32x4 (&b)[S::kSteps][S::kTokenTil
 
 /* Adds one tile's steps of a pass to its accumulators, k ascending. */
 template <class S>
-__device__ __forceinline__ void stream_multiply(float (&sums)[S::kTokenTiles][4], const u32x4 (&a)[S::kSteps][2],
+__device__ __forceinline__ void stream_multiply(float (&sums)[S::kTokenTiles][4],
+                                                const u32x4 (&a)[S::kSteps][2],
                                                 const u32x4 (&b)[S::kSteps][S::kTokenTiles]) {
 #pragma unroll
     for (int i = 0; i < S::kSteps; i++) {
@@ -107,7 +115,8 @@ __device__ __forceinline__ void stream_multiply(float (&sums)[S::kTokenTiles][4]
 
 /* Lays a warp's accumulators into shared memory as [warp][token][row of the block]. */
 template <class S>
-__device__ __forceinline__ void stream_lay_down(float *shared, const float (&sums)[S::kTiles][S::kTokenTiles][4]) {
+__device__ __forceinline__ void stream_lay_down(float *shared,
+                                                const float (&sums)[S::kTiles][S::kTokenTiles][4]) {
     const Lane at = lane_place();
     float *const mine = shared + static_cast<int>(warp_id()) * S::kRows * S::kPitch;
 #pragma unroll
@@ -122,10 +131,12 @@ __device__ __forceinline__ void stream_lay_down(float *shared, const float (&sum
             }
 }
 
-/* The whole product of block (x: rows, `slice` of k), left in `shared`; every warp's part lies there for all to read.
- * Waits for the launch before this one after the first weights are under way. */
+/* The whole product of block (x: rows, `slice` of k), left in `shared`; every warp's part lies
+ * there for all to read. Waits for the launch before this one after the first weights are under
+ * way. */
 template <class S>
-__device__ __forceinline__ void stream_product(const bf16 *x, const bf16 *w, float *shared, int row0, int slice) {
+__device__ __forceinline__ void stream_product(const bf16 *x, const bf16 *w, float *shared,
+                                               int row0, int slice) {
     u32x4 a[S::kTiles][S::kSteps][2];
 #pragma unroll
     for (int tile = 0; tile < S::kTiles; tile++)

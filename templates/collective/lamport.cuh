@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * One-shot exchanges through mailboxes: push 16-byte packets to every rank, poll one's own slot,
+ * empty what was read.
+ *
+ * The data is its own flag: a word of a slot is kEmpty until a packet lands, and no packet holds
+ * such a word, because a sender canonicalises NaN. Exchange number e (the epoch) of a kind uses
+ * slot e mod 3, [source rank][payload].
+ *
+ * Why the slots suffice. Let a rank A be in its launch of exchange e.
+ * 1. A peer pushes exchange f only after its launch of f - 1 was complete (stream order; an early
+ * launch pushes after grid_wait()), so after it had received A's packets of f - 1. A pushes those
+ * in its own launch of f - 1. Hence f - 1 <= e: what can land at A belongs to e or to e + 1, never
+ * to anything later.
+ * 2. Nor to anything earlier: A's launch of e - 1 was complete only when all packets of e - 1 had
+ * been read.
+ * 3. Each launch empties every packet that it read, and no other, so launches of different payloads
+ * may share a kind. Slot (e + 1) mod 3 was last used by exchange e - 2, and was empty when A's
+ * launch of e - 2 was complete; a peer's packets of e + 1 start after A pushed e, which is later.
+ * So the slots of e and e + 1 must be distinct and the third is slack: it is empty throughout
+ * launch e, whatever the store buffers of launch e - 1 still hold when launch e is started early.
+ *
+ * Every wait is bounded. Who reaches the deadline first on a rank records the fault and raises
+ * abort there and at every peer; all later waits see the word and fall through at once, with
+ * whatever lies in the slot. */
+#ifndef LATHE_COLLECTIVE_LAMPORT_CUH
+#define LATHE_COLLECTIVE_LAMPORT_CUH
+
+#include "prims.cuh"
+
+constexpr u32 kEmpty = 0xffffffffu;
+constexpr u32 kEpochs =
+    3u << 30; /* epochs are counted modulo this multiple of 3, so that the rotation never skips */
+
+/* What a thread needs to know of a mailbox. The struct is written once at build, so reading it is
+ * like reading a weight, and happens before grid_wait(). */
+struct Exchange {
+    const Mailbox *mailbox;
+    u32 rank, world;
+    u64 slot_bytes;
+    u32 *epoch;
+    u8 *const *base; /* in shared memory */
+};
+
+template <class T>
+__device__ __forceinline__ T *lamport_pointer(T *const *field) {
+    const u32x2 bits = load_weight8(field);
+    return reinterpret_cast<T *>(static_cast<u64>(bits.y) << 32 | bits.x);
+}
+
+__device__ __forceinline__ u64 lamport_number(const u64 *field) {
+    const u32x2 bits = load_weight8(field);
+    return static_cast<u64>(bits.y) << 32 | bits.x;
+}
+
+/* Whole blocks call; `shared` holds 16 pointers. */
+__device__ __forceinline__ Exchange lamport_open(const Mailbox *mailbox, u64 *shared) {
+    Exchange e;
+    e.mailbox = mailbox;
+    e.rank = load_weight4(&mailbox->rank);
+    e.world = load_weight4(&mailbox->world);
+    e.slot_bytes = lamport_number(&mailbox->slot_bytes);
+    e.epoch = lamport_pointer(&mailbox->epoch);
+    e.base = reinterpret_cast<u8 *const *>(shared);
+    if (thread_id() < e.world)
+        shared_store(shared + thread_id(),
+                     reinterpret_cast<u64>(lamport_pointer(&mailbox->base[thread_id()])));
+    block_sync();
+    return e;
+}
+
+/* Number of the exchange that this launch performs; valid after grid_wait(). */
+__device__ __forceinline__ u32 lamport_epoch(const Exchange &e) {
+    return gpu_load(e.epoch);
+}
+
+/* Start of the payload that rank `source` sends in `epoch`, in the region of rank `owner`. */
+__device__ __forceinline__ u8 *lamport_slot(const Exchange &e, u32 owner, u32 source, u32 epoch) {
+    u8 *const base = shared_load(e.base + owner);
+    return base + (static_cast<u64>(epoch % 3u) * e.world + source) * e.slot_bytes;
+}
+
+/* Two bf16 whose NaN are all 0x7fc0. */
+__device__ __forceinline__ u32 lamport_bf16_pair(u32 pair) {
+    if ((pair & 0x7fffu) > 0x7f80u)
+        pair = (pair & 0xffff0000u) | 0x7fc0u;
+    if ((pair & 0x7fff0000u) > 0x7f800000u)
+        pair = (pair & 0xffffu) | 0x7fc00000u;
+    return pair;
+}
+
+__device__ __forceinline__ u32x4 lamport_bf16_packet(u32x4 values) {
+    return {lamport_bf16_pair(values.x), lamport_bf16_pair(values.y), lamport_bf16_pair(values.z),
+            lamport_bf16_pair(values.w)};
+}
+
+/* Sends a packet to every rank, oneself included, `offset` bytes into the payload. Ranks begin at
+ * different peers. */
+__device__ __forceinline__ void lamport_push(const Exchange &e, u32 epoch, u64 offset,
+                                             u32x4 packet) {
+    for (u32 i = 0; i < e.world; i++) {
+        const u32 to = e.rank + i < e.world ? e.rank + i : e.rank + i - e.world;
+        peer_store16(lamport_slot(e, to, e.rank, epoch) + offset, packet);
+    }
+}
+
+__device__ __forceinline__ bool lamport_arrived(u32x4 packet) {
+    return packet.x != kEmpty && packet.y != kEmpty && packet.z != kEmpty && packet.w != kEmpty;
+}
+
+/* Gives the exchange up: records who was missing where the host sees it, flag last, then tells the
+ * peers. Only the first thread of the rank to give up does so; where a peer gave up first, it has
+ * recorded the fault. */
+__device__ __forceinline__ void lamport_abandon(const Exchange &e, u32 epoch, u32 peer) {
+    const Mailbox *const m = e.mailbox;
+    if (gpu_atomic_or(m->abort, 1u) != 0)
+        return;
+    peer_store16(m->fault + 2, u32x4{m->exchange, 0, epoch, 0});
+    peer_fence();
+    peer_store16(m->fault, u32x4{1, 0, peer, 0});
+    for (u32 to = 0; to < e.world; to++)
+        if (to != e.rank)
+            peer_store4(m->peer_abort[to], 1u);
+}
+
+/* Whether to stop waiting for `peer`. `start` is the time of the first call; 0 before it. */
+__device__ __forceinline__ bool lamport_give_up(const Exchange &e, u32 epoch, u32 peer,
+                                                u64 *start) {
+    if (peer_load4(e.mailbox->abort) != 0)
+        return true;
+    const u64 now = clock_ns();
+    if (*start == 0)
+        *start = now;
+    if (now - *start <= e.mailbox->timeout_ns)
+        return false;
+    lamport_abandon(e, epoch, peer);
+    return true;
+}
+
+/* Waits for the packets of `count` <= kGroup ranks from `first` on, all polled together, and
+ * empties their slots. */
+template <int kGroup>
+__device__ __forceinline__ void lamport_receive(const Exchange &e, u32 epoch, u64 offset, u32 first,
+                                                u32 count, u32x4 (&packet)[kGroup]) {
+    u8 *const from = lamport_slot(e, e.rank, first, epoch) + offset;
+    u64 start = 0;
+    for (;;) {
+        u32 missing = kEmpty;
+#pragma unroll
+        for (u32 i = 0; i < kGroup; i++)
+            if (i < count)
+                packet[i] = peer_load16(from + i * e.slot_bytes);
+#pragma unroll
+        for (u32 i = 0; i < kGroup; i++)
+            if (i < count && !lamport_arrived(packet[i]))
+                missing = first + i;
+        if (missing == kEmpty || lamport_give_up(e, epoch, missing, &start))
+            break;
+        poll_pause();
+    }
+#pragma unroll
+    for (u32 i = 0; i < kGroup; i++)
+        if (i < count)
+            peer_store16(from + i * e.slot_bytes, u32x4{kEmpty, kEmpty, kEmpty, kEmpty});
+}
+
+/* Ends the launch's exchange: the last of `blocks` to arrive advances the epoch. One thread of each
+ * block calls, after a barrier that follows the block's last lamport_epoch(). The next launch reads
+ * the epoch after its grid_wait(). */
+__device__ __forceinline__ void lamport_close(const Exchange &e, u32 epoch, u32 blocks) {
+    if (gpu_atomic_add(e.epoch + 1, 1u) != blocks - 1)
+        return;
+    gpu_store(e.epoch + 1, 0u);
+    gpu_store(e.epoch, epoch + 1 == kEpochs ? 0u : epoch + 1);
+}
+
+#endif
