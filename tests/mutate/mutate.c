@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Finds the call sites of barriers, waits and fences in kernels, and removes one.
- * tests/mutate/mutate.sh drives it.
+ * Finds the call sites of barriers, waits and fences in kernels, and removes one. mutate.sh
+ * drives it.
+ * - mutate list FILE...: a line for each site: file, line, offset, length, prim, reason, with tabs
+ *   between. The reason is what follows `keep:` in a comment on the call's lines or the line above.
+ * - mutate apply FILE OFFSET LENGTH: the file with that call replaced by nothing, to standard
+ *   output. Line numbers stay: newlines within the call are kept.
  *
- *   mutate list FILE...                a line for each site: file, line, offset, length, prim,
- * reason (tabs between); the reason is what follows `keep:` in a comment on the line or the line
- * above mutate apply FILE OFFSET LENGTH    the file with that call replaced by nothing, to standard
- * output
- *
- * Comments and strings hold no sites. Line numbers stay: newlines within a call that goes are kept.
- */
+ * Comments and strings hold no sites. */
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -131,6 +129,8 @@ static void print_site(const char *path, const source *s, size_t i, size_t end, 
         start--;
     const char *reason = "";
     size_t length = find_reason(s, i, &reason);
+    if (!length)
+        length = find_reason(s, end, &reason);
     if (!length && start > 0)
         length = find_reason(s, start - 1, &reason);
     printf("%s\t%zu\t%zu\t%zu\t%s\t%.*s\n", path, line, i, end - i, prim, (int)length, reason);
