@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Memory that ranks share, and virtual time. A peer store is on its way until a fence, the end of
+ * its grid, or chance lands it. Time passes by polling, but stands still while other ranks run. */
+#include "host_internal.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PACKETS 512 /* on their way at once */
+
+/* Goes up whenever some rank of this process gets on. */
+static uint64_t world;
+
+void lathe_emu_progress(lathe_emulator *e) {
+    __atomic_fetch_add(&world, 1, __ATOMIC_RELAXED);
+    e->world_own++;
+    e->useful = false;
+    e->stall = 0;
+}
+
+/* Whole or not at all. The word-wise load first shows the address to the sanitizers. */
+static void store16(unsigned char *p, const unsigned char *value) {
+    (void)__atomic_load_n((uint64_t *)(void *)p, __ATOMIC_RELAXED);
+    (void)__atomic_load_n((uint64_t *)(void *)(p + 8), __ATOMIC_RELAXED);
+#if defined(__x86_64__)
+    typedef long long vector __attribute__((vector_size(16)));
+    vector v;
+    memcpy(&v, value, 16);
+    __asm__ volatile("movdqa %1, %0" : "=m"(*(vector *)(void *)p) : "x"(v) : "memory");
+#else
+    unsigned __int128 v;
+    memcpy(&v, value, 16);
+    __atomic_store_n((unsigned __int128 *)(void *)p, v, __ATOMIC_RELEASE);
+#endif
+}
+static void load16(const unsigned char *p, unsigned char *value) {
+    (void)__atomic_load_n((const uint64_t *)(const void *)p, __ATOMIC_RELAXED);
+    (void)__atomic_load_n((const uint64_t *)(const void *)(p + 8), __ATOMIC_RELAXED);
+#if defined(__x86_64__)
+    typedef long long vector __attribute__((vector_size(16)));
+    vector v;
+    __asm__ volatile("movdqa %1, %0" : "=x"(v) : "m"(*(const vector *)(const void *)p) : "memory");
+    memcpy(value, &v, 16);
+#else
+    const unsigned __int128 v =
+        __atomic_load_n((const unsigned __int128 *)(const void *)p, __ATOMIC_ACQUIRE);
+    memcpy(value, &v, 16);
+#endif
+}
+
+void lathe_emu_land_packet(lathe_emulator *e, int index) {
+    const uint64_t thread = e->packets[index].thread;
+    unsigned char *p = e->packets[index].store.p;
+    /* An older one of the same thread to the same place goes first. */
+    for (int i = 0; i < index; i++)
+        if (e->packets[i].store.p == p && e->packets[i].thread == thread)
+            index = i;
+    const host_store s = e->packets[index].store;
+    e->packet_count--;
+    memmove(&e->packets[index], &e->packets[index + 1],
+            (size_t)(e->packet_count - index) * sizeof *e->packets);
+    if (s.bytes == 16) {
+        store16(s.p, s.value);
+    } else {
+        uint32_t word;
+        memcpy(&word, s.value, 4);
+        __atomic_store_n((uint32_t *)(void *)s.p, word, __ATOMIC_RELAXED);
+    }
+    lathe_emu_progress(e);
+}
+
+bool lathe_emu_land_any(lathe_emulator *e) {
+    const int total = e->copy_count + e->packet_count;
+    if (total == 0)
+        return false;
+    const int index = (int)lathe_emu_pick(e, (uint32_t)total);
+    if (index < e->copy_count)
+        lathe_emu_land_copy(e, index);
+    else
+        lathe_emu_land_packet(e, index - e->copy_count);
+    return true;
+}
+
+void lathe_emu_land_grid(lathe_emulator *e, const host_grid *g) {
+    for (int i = 0; i < e->packet_count;)
+        if (e->packets[i].grid == g)
+            lathe_emu_land_packet(e, i);
+        else
+            i++;
+}
+
+static void peer_store(void *p, const void *value, unsigned int bytes) {
+    lathe_emulator *e = lathe_emu_active;
+    host_thread *t = e->current;
+    if (lathe_emu_before_wait(t))
+        lathe_emu_fault(t, "peer store before grid_wait() in a kernel launched early");
+    if ((uintptr_t)p % bytes != 0)
+        lathe_emu_fault(t, "peer store of %u bytes to %p, which is not aligned", bytes, p);
+    while (e->packet_count >= PACKETS)
+        lathe_emu_land_packet(e, (int)lathe_emu_pick(e, (uint32_t)e->packet_count));
+    host_packet *packet = &e->packets[e->packet_count++];
+    *packet = (host_packet){.store = {.p = p, .bytes = (uint8_t)bytes},
+                            .thread = t->serial,
+                            .block = t->block->serial,
+                            .grid = t->block->grid};
+    memcpy(packet->store.value, value, bytes);
+    if (lathe_emu_pick(e, 8) == 0)
+        lathe_emu_land_any(e);
+}
+
+static void peer_load(const void *p, void *value, unsigned int bytes) {
+    lathe_emulator *e = lathe_emu_active;
+    host_thread *t = e->current;
+    if (lathe_emu_pick(e, 4) == 0)
+        lathe_emu_yield(t);
+    if (bytes == 16)
+        load16(p, value);
+    else
+        *(uint32_t *)value = __atomic_load_n((const uint32_t *)p, __ATOMIC_RELAXED);
+    for (int i = 0; i < e->packet_count; i++)
+        if (e->packets[i].store.p == p && e->packets[i].thread == t->serial)
+            memcpy(value, e->packets[i].store.value, bytes);
+}
+
+static void peer_fence(void) {
+    lathe_emulator *e = lathe_emu_active;
+    host_thread *t = e->current;
+    const uint64_t block = t->block->serial;
+    lathe_emu_release_gpu(t);
+    t->seen = e->commits;
+    for (int i = 0; i < e->packet_count;)
+        if (e->packets[i].block == block)
+            lathe_emu_land_packet(e, i);
+        else
+            i++;
+}
+
+static unsigned long long clock_ns(void) {
+    lathe_emulator *e = lathe_emu_active;
+    e->now_ns += 10;
+    return e->now_ns;
+}
+
+/* A round of polling by all that could run: give the processor to other ranks' threads. */
+static void idle(lathe_emulator *e) {
+    e->polls = 0;
+    sched_yield();
+    const uint64_t others = __atomic_load_n(&world, __ATOMIC_RELAXED) - e->world_own;
+    if (others == e->world_seen)
+        e->now_ns += 500;
+    e->world_seen = others;
+}
+
+static void poll_pause(void) {
+    lathe_emulator *e = lathe_emu_active;
+    if (++e->polls > e->ready_count)
+        idle(e);
+    if (e->packet_count || e->copy_count)
+        if (lathe_emu_pick(e, 2) == 0)
+            lathe_emu_land_any(e);
+    lathe_emu_yield(e->current);
+}
+
+void lathe_emu_fill_peer(lathe_emulator_table *table) {
+    table->peer_store = peer_store;
+    table->peer_load = peer_load;
+    table->peer_fence = peer_fence;
+    table->clock_ns = clock_ns;
+    table->poll_pause = poll_pause;
+}
