@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Barriers in shared memory and the bulk copies that they announce. A copy reads its source and
- * writes its destination when it lands, at a seeded moment; until then the destination is poison. */
+ * writes its destination when it lands, at a seeded moment; until then the destination is poison.
+ */
 #include "host_internal.h"
 
 #include <stdlib.h>
@@ -70,8 +71,9 @@ static void end_phase_if_due(lathe_emulator *e, host_mbar *m) {
 
 static void arrive(host_thread *t, host_mbar *m, uint32_t bytes) {
     if (m->pending == 0)
-        lathe_emu_fault(t, "more arrivals at the mbarrier of shared byte %lld than the %u it was "
-                           "initialised with",
+        lathe_emu_fault(t,
+                        "more arrivals at the mbarrier of shared byte %lld than the %u it was "
+                        "initialised with",
                         offset_of(t, m->address), m->arrivals);
     lathe_emu_release(t);
     m->bytes += bytes;
@@ -104,26 +106,29 @@ static void mbar_wait(unsigned long long *address, unsigned int parity) {
     lathe_emu_acquire(t, 0);
 }
 
-/* Waits of the rest of the block that a proxy fence would have ordered cannot be seen afterwards, so
- * an unfenced overwrite is reported when it is asked for. */
+/* Waits of the rest of the block that a proxy fence would have ordered cannot be seen afterwards,
+ * so an unfenced overwrite is reported when it is asked for. */
 static void check_copy(host_thread *t, const void *to, const void *from, uint32_t bytes,
                        const host_mbar *m) {
     if (bytes == 0 || bytes % 16 != 0 || (uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0)
-        lathe_emu_fault(t, "bulk_load of %u bytes from %p to shared byte %lld: all must be "
-                           "multiples of 16",
+        lathe_emu_fault(t,
+                        "bulk_load of %u bytes from %p to shared byte %lld: all must be "
+                        "multiples of 16",
                         bytes, from, offset_of(t, to));
     if (!in_shared(t, to, bytes))
         lathe_emu_fault(t, "bulk_load of %u bytes to shared byte %lld of %u", bytes,
                         offset_of(t, to), t->view.shared_bytes);
     if (!m->fenced)
-        lathe_emu_fault(t, "bulk_load on the mbarrier of shared byte %lld without "
-                           "mbar_init_fence()",
+        lathe_emu_fault(t,
+                        "bulk_load on the mbarrier of shared byte %lld without "
+                        "mbar_init_fence()",
                         offset_of(t, m->address));
     const uint32_t first = (uint32_t)offset_of(t, to) / 16;
     for (uint32_t i = first; i < first + bytes / 16; i++)
         if (t->view.touched[i])
-            lathe_emu_fault(t, "bulk_load overwrites shared byte %u, which threads used without "
-                               "an async_fence() since",
+            lathe_emu_fault(t,
+                            "bulk_load overwrites shared byte %u, which threads used without "
+                            "an async_fence() since",
                             i * 16);
 }
 
@@ -141,11 +146,8 @@ static void bulk_load(void *to, const void *from, unsigned int bytes, unsigned l
         e->copy_room = room;
     }
     lathe_emu_poison(e, to, bytes);
-    e->copies[e->copy_count++] = (host_copy){.block = t->block,
-                                             .to = to,
-                                             .from = from,
-                                             .bytes = bytes,
-                                             .mbar = (uint64_t *)address};
+    e->copies[e->copy_count++] = (host_copy){
+        .block = t->block, .to = to, .from = from, .bytes = bytes, .mbar = (uint64_t *)address};
 }
 
 void lathe_emu_land_copy(lathe_emulator *e, int index) {

@@ -15,16 +15,16 @@ typedef struct {
 /* Whether this program runs under ASan, so that kernels must be compiled with it too. */
 bool lathe_host_sanitized(void);
 
-/* The compiler's command ($CXX, else c++) and its options without file names, ended by NULL; static.
- * With lathe_host_compiler_version() and the sources they make the key of a cache entry. */
+/* The compiler's command ($CXX, else c++) and its options without file names, ended by NULL;
+ * static. With lathe_host_compiler_version() and the sources they make the key of a cache entry. */
 const char *const *lathe_host_compile_options(bool sanitize);
 
 /* First line of what the compiler's --version says. LATHE_NO_DEVICE where there is none. */
 LATHE_CHECKED lathe_status lathe_host_compiler_version(char *text, size_t bytes);
 
-/* LATHE_COMPILE with the compiler's output in `log`, LATHE_NO_DEVICE where no compiler is found. `log` is always a
- * string; it ends in "..." where it did not fit. `object` is written only on success. Safe to call from several
- * threads. */
+/* LATHE_COMPILE with the compiler's output in `log`, LATHE_NO_DEVICE where no compiler is found.
+ * `log` is always a string; it ends in "..." where it did not fit. `object` is written only on
+ * success. Safe to call from several threads. */
 LATHE_CHECKED lathe_status lathe_host_compile(const lathe_host_compile_job *job, char *log,
                                               size_t log_bytes);
 

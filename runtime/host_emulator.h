@@ -5,7 +5,7 @@
 #define LATHE_HOST_EMULATOR_H
 
 #include "device.h"
-#include "emulator.h"
+#include "../templates/prims/host/emulator.h" /* the table that kernels call through */
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,12 +17,13 @@ typedef struct lathe_emulator lathe_emulator;
 #define LATHE_EMULATOR_BEFORE 2     /* most grids that one grid follows directly */
 
 typedef struct {
-    const char *name;     /* for messages */
-    void (*entry)(void);  /* the kernel, whatever its parameters: pointers only */
+    const char *name;    /* for messages */
+    void (*entry)(void); /* the kernel, whatever its parameters: pointers only */
     void *const *arguments;
     int argument_count;
-    lathe_geometry geometry; /* `early` refers to before[0] */
-    int before[LATHE_EMULATOR_BEFORE]; /* indices of earlier grids of the list that must end first; -1: none */
+    lathe_geometry geometry;           /* `early` refers to before[0] */
+    int before[LATHE_EMULATOR_BEFORE]; /* indices of earlier grids of the list that must end first;
+                                          -1: none */
 } lathe_emulator_grid;
 
 /* Finds the allocation that holds `p`. False where it is unknown; such memory is left alone. */
@@ -38,9 +39,11 @@ void lathe_emulator_set_find(lathe_emulator *e, lathe_emulator_find find, void *
 /* What lathe_emulator_bind() of a kernel's object is given. */
 const lathe_emulator_table *lathe_emulator_interface(void);
 
-/* Runs all grids to their end, in an order that their dependencies allow. False on a fault of a kernel (deadlock,
- * divergence, misuse of a prim); lathe_emulator_message() then says which kernel, block and thread. */
-LATHE_CHECKED bool lathe_emulator_run(lathe_emulator *e, const lathe_emulator_grid *grids, int count);
+/* Runs all grids to their end, in an order that their dependencies allow. False on a fault of a
+ * kernel (deadlock, divergence, misuse of a prim); lathe_emulator_message() then says which kernel,
+ * block and thread. */
+LATHE_CHECKED bool lathe_emulator_run(lathe_emulator *e, const lathe_emulator_grid *grids,
+                                      int count);
 const char *lathe_emulator_message(const lathe_emulator *e);
 
 /* Fibre switches so far. */

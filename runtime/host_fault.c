@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static void append(lathe_emulator *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(lathe_emulator *e, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 static void append(lathe_emulator *e, const char *format, ...) {
     const size_t used = strlen(e->message);
     va_list list;
@@ -18,8 +19,9 @@ static void append(lathe_emulator *e, const char *format, ...) {
 void lathe_emu_fault(host_thread *t, const char *format, ...) {
     lathe_emulator *e = lathe_emu_active;
     const host_block *b = t->block;
-    snprintf(e->message, sizeof e->message, "kernel %s, block (%u, %u, %u), thread %u: ",
-             b->grid->from->name, b->index[0], b->index[1], b->index[2], t->view.thread);
+    snprintf(e->message, sizeof e->message,
+             "kernel %s, block (%u, %u, %u), thread %u: ", b->grid->from->name, b->index[0],
+             b->index[1], b->index[2], t->view.thread);
     const size_t used = strlen(e->message);
     va_list list;
     va_start(list, format);
@@ -30,8 +32,8 @@ void lathe_emu_fault(host_thread *t, const char *format, ...) {
 }
 
 static void describe(lathe_emulator *e, const host_thread *t) {
-    static const char *const collectives[] = {"",           "warp_sync",   "warp_shuffle",
-                                              "warp_shuffle_xor", "warp_ballot", "mma_bf16"};
+    static const char *const collectives[] = {
+        "", "warp_sync", "warp_shuffle", "warp_shuffle_xor", "warp_ballot", "mma_bf16"};
     const host_block *b = t->block;
     switch (t->wait) {
     case WAIT_WARP:

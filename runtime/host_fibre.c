@@ -53,8 +53,8 @@ static void invoke(const lathe_emulator_grid *g) {
     for (int i = 0; i < g->argument_count; i++)
         a[i] = g->arguments[i];
     ((entry *)g->entry)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11],
-                        a[12], a[13], a[14], a[15], a[16], a[17], a[18], a[19], a[20], a[21],
-                        a[22], a[23], a[24], a[25], a[26], a[27], a[28], a[29], a[30], a[31]);
+                        a[12], a[13], a[14], a[15], a[16], a[17], a[18], a[19], a[20], a[21], a[22],
+                        a[23], a[24], a[25], a[26], a[27], a[28], a[29], a[30], a[31]);
 }
 
 static void body(transfer from) {
@@ -94,11 +94,12 @@ host_thread *lathe_emu_thread_create(lathe_emulator *e) {
 }
 
 void lathe_emu_thread_arm(host_thread *t) {
-    /* What ran here before may have been abandoned with its frames marked. */
-    if (__asan_unpoison_memory_region)
+    /* What ran here before was stopped half-way, its frames marked. */
+    if (t->abandoned && __asan_unpoison_memory_region)
         __asan_unpoison_memory_region(t->stack + GUARD_BYTES, STACK_BYTES - GUARD_BYTES);
     t->context = make_fcontext(t->stack + STACK_BYTES, STACK_BYTES - GUARD_BYTES, body);
     t->fake_stack = NULL;
+    t->abandoned = false;
     t->wait = WAIT_NONE;
 }
 

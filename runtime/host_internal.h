@@ -58,7 +58,14 @@ typedef enum {
     WAIT_ENDED
 } host_wait;
 
-typedef enum { WARP_NONE, WARP_SYNC, WARP_SHUFFLE, WARP_SHUFFLE_XOR, WARP_BALLOT, WARP_MMA } host_collective;
+typedef enum {
+    WARP_NONE,
+    WARP_SYNC,
+    WARP_SHUFFLE,
+    WARP_SHUFFLE_XOR,
+    WARP_BALLOT,
+    WARP_MMA
+} host_collective;
 
 struct host_thread {
     lathe_emulator_thread view; /* first: kernels hold pointers to it */
@@ -76,6 +83,7 @@ struct host_thread {
     uint32_t value, lane, result;
     float *d;
     const uint32_t *a, *b;
+    bool abandoned; /* a fault elsewhere ended it */
     int stores;
     host_store store[THREAD_STORES];
 };
@@ -136,7 +144,7 @@ struct host_grid {
     bool followed; /* has an early successor */
     uint32_t blocks, started, ended, triggered, in_flight;
     uint64_t commits; /* at its start */
-    uint32_t *order; /* of starting blocks */
+    uint32_t *order;  /* of starting blocks */
     uint32_t flight_limit;
     host_thread *waiters; /* threads of successors in grid_wait() */
     host_store *late;     /* stores of ended threads */
@@ -190,14 +198,15 @@ host_thread *lathe_emu_thread_create(lathe_emulator *e); /* NULL: no memory */
 void lathe_emu_thread_arm(host_thread *t);
 void lathe_emu_threads_free(lathe_emulator *e);
 void lathe_emu_enter(lathe_emulator *e); /* runs threads for a while; from the main context */
-void lathe_emu_stop(host_thread *t);                     /* until readied by another */
+void lathe_emu_stop(host_thread *t);     /* until readied by another */
 void lathe_emu_yield(host_thread *t);
 void lathe_emu_ready(lathe_emulator *e, host_thread *t);
 _Noreturn void lathe_emu_end(host_thread *t);
 _Noreturn void lathe_emu_leave(host_thread *t); /* to the main context, for good */
 
 /* host_fault.c */
-_Noreturn void lathe_emu_fault(host_thread *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void lathe_emu_fault(host_thread *t, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 void lathe_emu_deadlock(lathe_emulator *e);
 
 /* host_store.c */

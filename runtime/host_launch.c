@@ -117,7 +117,8 @@ static void check_block_end(host_thread *t) {
     const lathe_emulator *e = lathe_emu_active;
     const host_block *b = t->block;
     if (b->grid->from->geometry.early && !b->waited)
-        lathe_emu_fault(t, "the kernel was launched early, and the block ended without grid_wait()");
+        lathe_emu_fault(t,
+                        "the kernel was launched early, and the block ended without grid_wait()");
     for (int i = 0; i < e->copy_count; i++)
         if (e->copies[i].block == b)
             lathe_emu_fault(t, "the block ended while a bulk copy to it was on its way");
@@ -253,7 +254,8 @@ static void run_all(lathe_emulator *e) {
     while (e->grids_left && !e->failed) {
         if (e->useful)
             lathe_emu_progress(e);
-        complete_grids(e, false);
+        if (complete_grids(e, false))
+            continue;
         if (!start_blocks(e))
             return;
         if (e->ready_count)
@@ -271,6 +273,7 @@ static void abandon(lathe_emulator *e) {
         for (uint32_t i = 0; i < b->threads; i++) {
             host_thread *t = b->thread[i];
             if (t) {
+                t->abandoned = true;
                 t->next = e->free_threads;
                 e->free_threads = t;
             }

@@ -60,7 +60,8 @@ static void make_visible(lathe_emulator *e, host_block *b, uint64_t thread, cons
     write_word(s->p, s->value, s->bytes);
 }
 
-/* Makes those at `place` visible, oldest first; all when `place` is 0. Returns how many are left. */
+/* Makes those at `place` visible, oldest first; all when `place` is 0. Returns how many are left.
+ */
 static int drain(lathe_emulator *e, host_block *b, uint64_t thread, host_store *list, int count,
                  uintptr_t place) {
     int kept = 0;

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-static const char *const names[] = {"",           "warp_sync",   "warp_shuffle",
-                                    "warp_shuffle_xor", "warp_ballot", "mma_bf16"};
+static const char *const names[] = {
+    "", "warp_sync", "warp_shuffle", "warp_shuffle_xor", "warp_ballot", "mma_bf16"};
 
 static void shuffle(host_warp *w) {
     for (uint32_t i = 0; i < WARP; i++) {
@@ -169,8 +169,9 @@ static void block_sync(unsigned int id, unsigned int threads, int whole_block) {
         threads = t->view.threads;
     else if (id == 0 || id >= BARRIERS || threads % WARP != 0 || threads == 0 ||
              threads > t->view.threads)
-        lathe_emu_fault(t, "block_sync_named(%u, %u): barriers are 1 to 15, threads a multiple of "
-                           "32 of the block's %u",
+        lathe_emu_fault(t,
+                        "block_sync_named(%u, %u): barriers are 1 to 15, threads a multiple of "
+                        "32 of the block's %u",
                         id, threads, t->view.threads);
     host_barrier *barrier = &t->block->barrier[id];
     if (barrier->arrived && barrier->threads != threads)

@@ -6,8 +6,6 @@
 
 #include "emulator.h"
 
-#pragma GCC diagnostic ignored "-Wunknown-pragmas" // unroll
-
 #define __device__
 #define __global__
 #define __forceinline__ inline
