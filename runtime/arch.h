@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Owns: what the runtime knows of architectures. */
+#ifndef LATHE_ARCH_H
+#define LATHE_ARCH_H
+
+#include <stdint.h>
+
+typedef struct {
+    const char *name;             /* "sm_90a" */
+    int major, minor;             /* compute capability */
+    uint32_t shared_bytes;        /* that a block may opt into */
+    int nvrtc_major, nvrtc_minor; /* the first that compiles for it */
+} lathe_arch;
+
+/* NULL where the runtime does not know it. */
+const lathe_arch *lathe_arch_find(const char *name);
+const lathe_arch *lathe_arch_find_capability(int major, int minor);
+
+/* "sm_90a, sm_100a, ..." */
+#define LATHE_ARCH_NAMES "sm_90a, sm_100a, sm_103a, sm_120a"
+
+#endif

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Owns: finding, loading and calling NVRTC. */
+#include "nvrtc.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "arch.h"
+
+/* From the documented interface; `program` is NVRTC's opaque handle. */
+typedef struct nvrtc_program *program;
+enum { SUCCESS = 0, OUT_OF_MEMORY = 1, COMPILATION = 6 };
+
+typedef struct {
+    int (*version)(int *major, int *minor);
+    const char *(*error_string)(int result);
+    int (*create)(program *p, const char *text, const char *name, int headers,
+                  const char *const *texts, const char *const *names);
+    int (*destroy)(program *p);
+    int (*compile)(program p, int count, const char *const *options);
+    int (*cubin_size)(program p, size_t *bytes);
+    int (*cubin)(program p, char *to);
+    int (*log_size)(program p, size_t *bytes);
+    int (*log)(program p, char *to);
+} entry_points;
+
+struct lathe_nvrtc {
+    void *library;
+    entry_points call;
+    int major, minor;
+};
+
+static const struct {
+    const char *symbol;
+    size_t offset;
+} symbols[] = {
+    {"nvrtcVersion", offsetof(entry_points, version)},
+    {"nvrtcGetErrorString", offsetof(entry_points, error_string)},
+    {"nvrtcCreateProgram", offsetof(entry_points, create)},
+    {"nvrtcDestroyProgram", offsetof(entry_points, destroy)},
+    {"nvrtcCompileProgram", offsetof(entry_points, compile)},
+    {"nvrtcGetCUBINSize", offsetof(entry_points, cubin_size)},
+    {"nvrtcGetCUBIN", offsetof(entry_points, cubin)},
+    {"nvrtcGetProgramLogSize", offsetof(entry_points, log_size)},
+    {"nvrtcGetProgramLog", offsetof(entry_points, log)},
+};
+
+static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+static const char *const folders[] = {"", "lib/", "lib64/", "nvidia/cu13/lib/",
+                                      "nvidia/cuda_nvrtc/lib/"};
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static bool is_folder(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Lazily: resolving 100 MB of symbols would cost a warm start more than all the rest. */
+static void *open_library(const char *path) {
+    return dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+}
+
+static void *open_in_folder(const char *folder) {
+    char path[4096];
+    for (size_t f = 0; f < COUNT(folders); ++f) {
+        for (size_t n = 0; n < COUNT(names); ++n) {
+            struct stat info;
+            const int length = snprintf(path, sizeof path, "%s/%s%s", folder, folders[f], names[n]);
+            if (length >= (int)sizeof path || stat(path, &info) != 0)
+                continue;
+            void *library = open_library(path);
+            if (library)
+                return library;
+        }
+    }
+    return NULL;
+}
+
+static void *open_default(void) {
+    for (size_t n = 0; n < COUNT(names); ++n) {
+        void *library = open_library(names[n]);
+        if (library)
+            return library;
+    }
+    return open_in_folder("/usr/local/cuda");
+}
+
+static lathe_status find_library(const char *where, void **library, lathe_message_buffer message) {
+    const char *env = getenv("LATHE_NVRTC");
+    const char *named = where ? where : env && env[0] ? env : NULL;
+    *library = !named             ? open_default()
+               : is_folder(named) ? open_in_folder(named)
+                                  : open_library(named);
+    if (*library)
+        return LATHE_OK;
+    if (named)
+        return lathe_fail(message, LATHE_NO_DEVICE,
+                          "NVRTC is missing: found none at %s (%s), allowed: libnvrtc.so.13 or .12 "
+                          "or a folder that holds it",
+                          named, where ? "named by the caller" : "LATHE_NVRTC");
+    return lathe_fail(message, LATHE_NO_DEVICE,
+                      "NVRTC is missing: neither the loader's path nor /usr/local/cuda holds "
+                      "libnvrtc.so.13 or .12; name it by LATHE_NVRTC");
+}
+
+static const char *missing_symbol(lathe_nvrtc *n) {
+    for (size_t i = 0; i < COUNT(symbols); ++i) {
+        void *address = dlsym(n->library, symbols[i].symbol);
+        if (!address)
+            return symbols[i].symbol;
+        memcpy((char *)&n->call + symbols[i].offset, &address, sizeof address);
+    }
+    return NULL;
+}
+
+static lathe_status open_checked(const char *where, lathe_nvrtc *n, lathe_message_buffer message) {
+    const lathe_status status = find_library(where, &n->library, message);
+    if (status != LATHE_OK)
+        return status;
+    const char *missing = missing_symbol(n);
+    if (missing)
+        return lathe_fail(message, LATHE_NO_DEVICE,
+                          "NVRTC is too old: it lacks %s, allowed: 12.0 or newer", missing);
+    if (n->call.version(&n->major, &n->minor) != SUCCESS)
+        return lathe_fail(message, LATHE_NO_DEVICE, "NVRTC does not tell its version");
+    if (n->major < 12)
+        return lathe_fail(message, LATHE_NO_DEVICE,
+                          "NVRTC is too old: found %d.%d, allowed: 12.0 or newer", n->major,
+                          n->minor);
+    return LATHE_OK;
+}
+
+lathe_status lathe_nvrtc_create(const char *where, lathe_nvrtc **nvrtc,
+                                lathe_message_buffer message) {
+    *nvrtc = NULL;
+    lathe_nvrtc *n = calloc(1, sizeof *n);
+    if (!n)
+        return lathe_fail(message, LATHE_NO_MEMORY, "no memory for NVRTC");
+    const lathe_status status = open_checked(where, n, message);
+    if (status == LATHE_OK)
+        *nvrtc = n;
+    else
+        lathe_nvrtc_destroy(n);
+    return status;
+}
+
+void lathe_nvrtc_destroy(lathe_nvrtc *n) {
+    if (!n)
+        return;
+    if (n->library)
+        dlclose(n->library);
+    free(n);
+}
+
+int lathe_nvrtc_major(const lathe_nvrtc *n) {
+    return n->major;
+}
+
+int lathe_nvrtc_minor(const lathe_nvrtc *n) {
+    return n->minor;
+}
+
+static bool at_least(const lathe_nvrtc *n, int major, int minor) {
+    return n->major > major || (n->major == major && n->minor >= minor);
+}
+
+lathe_status lathe_nvrtc_check_arch(const lathe_nvrtc *n, const char *arch,
+                                    lathe_message_buffer message) {
+    const lathe_arch *a = lathe_arch_find(arch);
+    if (!a)
+        return lathe_fail(message, LATHE_UNSUPPORTED,
+                          "unknown architecture: found %s, allowed: " LATHE_ARCH_NAMES, arch);
+    if (!at_least(n, a->nvrtc_major, a->nvrtc_minor))
+        return lathe_fail(message, LATHE_NO_DEVICE,
+                          "NVRTC is too old for %s: found %d.%d, allowed: %d.%d or newer", arch,
+                          n->major, n->minor, a->nvrtc_major, a->nvrtc_minor);
+    return LATHE_OK;
+}
+
+void lathe_nvrtc_options_get(const lathe_nvrtc *n, const char *arch, lathe_nvrtc_options *o) {
+    *o = (lathe_nvrtc_options){0};
+    snprintf(o->arch, sizeof o->arch, "--gpu-architecture=%s", arch);
+    o->list[o->count++] = o->arch;
+    o->list[o->count++] = "--std=c++17";
+    o->list[o->count++] = "--generate-line-info";
+    o->list[o->count++] = "--ptxas-options=-v";
+    /* NVRTC's own cache knows nothing of ours: a hit there would hide what the log says */
+    if (at_least(n, 12, 9))
+        o->list[o->count++] = "--no-cache";
+}
+
+/* Adds up the numbers in front of `what` in the log. -1 where it does not occur. */
+static int sum_before(const char *log, const char *what, bool largest) {
+    int total = -1;
+    for (const char *at = log; (at = strstr(at, what)); at += strlen(what)) {
+        const char *digit = at;
+        while (digit > log && digit[-1] >= '0' && digit[-1] <= '9')
+            --digit;
+        const int value = (int)strtol(digit, NULL, 10);
+        if (total < 0)
+            total = 0;
+        total = !largest ? total + value : value > total ? value : total;
+    }
+    return total;
+}
+
+void lathe_nvrtc_parse_log(const char *log, int *registers, int *spill_bytes) {
+    const int stores = sum_before(log, " bytes spill stores", false);
+    const int loads = sum_before(log, " bytes spill loads", false);
+    *registers = sum_before(log, " registers", true);
+    *spill_bytes = (stores > 0 ? stores : 0) + (loads > 0 ? loads : 0);
+}
+
+/* The message of a failed compilation: the log's first error and what follows, as much as fits. */
+static lathe_status fail_compile(const lathe_source *source, const char *log,
+                                 lathe_message_buffer message) {
+    const char *error = log ? strstr(log, "error") : NULL;
+    while (error && error > log && error[-1] != '\n')
+        --error;
+    return lathe_fail(message, LATHE_COMPILE, "%s does not compile: %s", source->file,
+                      error ? error
+                      : log ? log
+                            : "no log");
+}
+
+static char *read_log(const lathe_nvrtc *n, program p) {
+    size_t bytes = 0;
+    if (n->call.log_size(p, &bytes) != SUCCESS || bytes == 0)
+        return NULL;
+    char *log = calloc(1, bytes + 1);
+    if (log && n->call.log(p, log) != SUCCESS)
+        log[0] = '\0';
+    return log;
+}
+
+static lathe_status fail_call(const lathe_nvrtc *n, const char *what, int code,
+                              lathe_message_buffer message) {
+    return lathe_fail(message, code == OUT_OF_MEMORY ? LATHE_NO_MEMORY : LATHE_COMPILE, "%s: %s",
+                      what, n->call.error_string(code));
+}
+
+static lathe_status read_cubin(const lathe_nvrtc *n, program p, lathe_nvrtc_result *result,
+                               lathe_message_buffer message) {
+    int code = n->call.cubin_size(p, &result->bytes);
+    if (code != SUCCESS || result->bytes == 0)
+        return fail_call(n, "nvrtcGetCUBINSize", code, message);
+    result->cubin = malloc(result->bytes);
+    if (!result->cubin)
+        return lathe_fail(message, LATHE_NO_MEMORY, "no memory for a cubin");
+    code = n->call.cubin(p, result->cubin);
+    return code == SUCCESS ? LATHE_OK : fail_call(n, "nvrtcGetCUBIN", code, message);
+}
+
+static lathe_status compile_program(const lathe_nvrtc *n, program p, const lathe_source *source,
+                                    const lathe_nvrtc_options *options, lathe_nvrtc_result *result,
+                                    lathe_message_buffer message) {
+    const int code = n->call.compile(p, options->count, options->list);
+    result->log = read_log(n, p);
+    if (code == COMPILATION)
+        return fail_compile(source, result->log, message);
+    if (code != SUCCESS)
+        return fail_call(n, source->file, code, message);
+    if (result->log)
+        lathe_nvrtc_parse_log(result->log, &result->registers, &result->spill_bytes);
+    return read_cubin(n, p, result, message);
+}
+
+lathe_status lathe_nvrtc_compile(const lathe_nvrtc *n, const lathe_source *source,
+                                 const lathe_nvrtc_options *options, lathe_nvrtc_result *result,
+                                 lathe_message_buffer message) {
+    const size_t count = (size_t)source->header_count;
+    *result = (lathe_nvrtc_result){.registers = -1};
+    const char **texts = calloc(count + 1, sizeof *texts);
+    const char **includes = calloc(count + 1, sizeof *includes);
+    lathe_status status = LATHE_NO_MEMORY;
+    if (texts && includes) {
+        for (size_t i = 0; i < count; ++i) {
+            texts[i] = source->headers[i].text;
+            includes[i] = source->headers[i].name;
+        }
+        program p = NULL;
+        const int code =
+            n->call.create(&p, source->text, source->file, source->header_count, texts, includes);
+        status = code != SUCCESS ? fail_call(n, "nvrtcCreateProgram", code, message)
+                                 : compile_program(n, p, source, options, result, message);
+        if (p)
+            n->call.destroy(&p);
+    } else {
+        lathe_fail(message, status, "no memory to compile %s", source->file);
+    }
+    free(texts);
+    free(includes);
+    if (status != LATHE_OK) {
+        free(result->cubin);
+        result->cubin = NULL;
+    }
+    return status;
+}
