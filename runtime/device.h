@@ -29,6 +29,7 @@ typedef struct {
     char arch[16];    /* "sm_90a", "host" */
     uint32_t multiprocessors;
     uint64_t memory_free;  /* bytes; host: UINT64_MAX */
+    int cuda_major;        /* CUDA version that the driver knows; 0 for the host */
     char description[128]; /* "NVIDIA H200, driver 580.65" */
 } lathe_device_info;
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "arch.h"
+#include "gpu.h"
 
 /* From the documented interface; `program` is NVRTC's opaque handle. */
 typedef struct nvrtc_program *program;
@@ -170,10 +170,10 @@ static bool at_least(const lathe_nvrtc *n, int major, int minor) {
 
 lathe_status lathe_nvrtc_check_arch(const lathe_nvrtc *n, const char *arch,
                                     lathe_message_buffer message) {
-    const lathe_arch *a = lathe_arch_find(arch);
+    const lathe_gpu *a = lathe_gpu_find(arch);
     if (!a)
         return lathe_fail(message, LATHE_UNSUPPORTED,
-                          "unknown architecture: found %s, allowed: " LATHE_ARCH_NAMES, arch);
+                          "unknown architecture: found %s, allowed: " LATHE_GPU_NAMES, arch);
     if (!at_least(n, a->nvrtc_major, a->nvrtc_minor))
         return lathe_fail(message, LATHE_NO_DEVICE,
                           "NVRTC is too old for %s: found %d.%d, allowed: %d.%d or newer", arch,

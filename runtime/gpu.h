@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Owns: what the runtime knows of architectures. */
-#ifndef LATHE_ARCH_H
-#define LATHE_ARCH_H
+#ifndef LATHE_GPU_H
+#define LATHE_GPU_H
 
 #include <stdint.h>
 
@@ -10,13 +10,13 @@ typedef struct {
     int major, minor;             /* compute capability */
     uint32_t shared_bytes;        /* that a block may opt into */
     int nvrtc_major, nvrtc_minor; /* the first that compiles for it */
-} lathe_arch;
+} lathe_gpu;
 
 /* NULL where the runtime does not know it. */
-const lathe_arch *lathe_arch_find(const char *name);
-const lathe_arch *lathe_arch_find_capability(int major, int minor);
+const lathe_gpu *lathe_gpu_find(const char *name);
+const lathe_gpu *lathe_gpu_find_capability(int major, int minor);
 
 /* "sm_90a, sm_100a, ..." */
-#define LATHE_ARCH_NAMES "sm_90a, sm_100a, sm_103a, sm_120a"
+#define LATHE_GPU_NAMES "sm_90a, sm_100a, sm_103a, sm_120a"
 
 #endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Owns: the build sequence: compile, load, allocate, fill weights, prepare, warm up, capture.
+ * Whatever fails ends it; lathe_destroy takes back what was made. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+
+static void say(lathe_engine *e, const char *phase) {
+    lathe_logger_write(&e->log, LATHE_LOG_NOTE, "%s", phase);
+}
+
+static lathe_status compile_all(lathe_engine *e) {
+    const lathe_status status = lathe_engine_open_compiler(e);
+    if (status != LATHE_OK)
+        return status;
+    e->compiled = lathe_pool_alloc(e->pool, (size_t)e->table->kernel_count, sizeof *e->compiled);
+    if (!e->compiled)
+        return lathe_engine_fail(e, LATHE_NO_MEMORY, "no memory for kernels");
+    return lathe_compiler_run(e->compiler, e->table, e->compiled, lathe_engine_message_buffer(e));
+}
+
+static lathe_status load_all(lathe_engine *e) {
+    const lathe_step_table *t = e->table;
+    e->kernels = lathe_pool_alloc(e->pool, (size_t)t->kernel_count, sizeof *e->kernels);
+    if (!e->kernels)
+        return lathe_engine_fail(e, LATHE_NO_MEMORY, "no memory for kernels");
+    for (int k = 0; k < t->kernel_count; ++k) {
+        const lathe_step_tactic *tactic = &t->kernels[k].tactics[e->compiled[k].tactic];
+        const lathe_status status = e->device->ops->load(
+            e->device, e->compiled[k].path, tactic->entry, tactic->shared_bytes, &e->kernels[k]);
+        if (status != LATHE_OK)
+            return lathe_engine_fail_device(e, status, t->kernels[k].name);
+    }
+    return LATHE_OK;
+}
+
+static lathe_status fill_instance(lathe_engine *e, const lathe_weight_source *source, int weight,
+                                  int instance, char *staging) {
+    const int buffer = e->table->weights[weight].buffer;
+    const lathe_step_buffer *b = &e->table->buffers[buffer];
+    const int layer = b->per_layer ? b->layers[instance] : -1;
+    const size_t bytes = (size_t)b->fixed_bytes;
+    char text[1024] = "";
+    lathe_status status =
+        source->fill(source->context, weight, layer, staging, bytes, text, sizeof text);
+    if (status != LATHE_OK)
+        return lathe_engine_fail(e, status, "weight %s: %s", b->name,
+                                 text[0] ? text : lathe_status_name(status));
+    status = e->device->ops->copy_in(e->device, e->memory[buffer][instance], staging, bytes);
+    return status == LATHE_OK ? LATHE_OK : lathe_engine_fail_device(e, status, b->name);
+}
+
+static lathe_status fill_staged(lathe_engine *e, const lathe_weight_source *source, char *staging) {
+    const lathe_step_table *t = e->table;
+    for (int w = 0; w < t->weight_count; ++w) {
+        const lathe_step_buffer *b = &t->buffers[t->weights[w].buffer];
+        for (int n = 0; n < lathe_engine_instances(b); ++n) {
+            const lathe_status status = fill_instance(e, source, w, n, staging);
+            if (status != LATHE_OK)
+                return status;
+        }
+        lathe_logger_progress(&e->log, w + 1, t->weight_count, "loaded %s", b->name);
+    }
+    return LATHE_OK;
+}
+
+/* One buffer of the host, as large as the largest weight, is all that loading takes. */
+static lathe_status fill_weights(lathe_engine *e, const lathe_weight_source *source) {
+    const lathe_step_table *t = e->table;
+    int64_t largest = 0;
+    for (int w = 0; w < t->weight_count; ++w)
+        if (t->buffers[t->weights[w].buffer].fixed_bytes > largest)
+            largest = t->buffers[t->weights[w].buffer].fixed_bytes;
+    if (t->weight_count == 0)
+        return LATHE_OK;
+    if (!source || source->size < sizeof *source || !source->fill)
+        return lathe_engine_fail(e, LATHE_INVALID, "weights: there is no source to fill %d weights",
+                                 t->weight_count);
+    char *staging = malloc((size_t)largest);
+    if (!staging)
+        return lathe_engine_fail(e, LATHE_NO_MEMORY, "weights: no memory for %lld bytes",
+                                 (long long)largest);
+    const lathe_status status = fill_staged(e, source, staging);
+    free(staging);
+    return status;
+}
+
+static lathe_status launch_list(lathe_engine *e, const lathe_launch_list *list) {
+    for (int i = 0; i < list->count; ++i) {
+        const lathe_status status = lathe_engine_launch(e, &list->launches[i]);
+        if (status != LATHE_OK)
+            return status;
+    }
+    return LATHE_OK;
+}
+
+static lathe_status run_prepare(lathe_engine *e) {
+    const lathe_status status = launch_list(e, &e->prepare);
+    return status == LATHE_OK ? lathe_engine_synchronize(e) : status;
+}
+
+/* A driver may load code at a kernel's first launch; that must not fall into a step. An emulated
+ * kernel has no such first time, and emulating it would cost as much as the step. */
+static lathe_status warm_up(lathe_engine *e) {
+    if (e->options.device == LATHE_DEVICE_HOST)
+        return LATHE_OK;
+    for (int v = 0; v < e->table->variant_count; ++v) {
+        lathe_status status = launch_list(e, &e->variants[v]);
+        if (status == LATHE_OK)
+            status = lathe_engine_synchronize(e);
+        if (status != LATHE_OK)
+            return status;
+    }
+    return lathe_engine_clear_faults(e);
+}
+
+static lathe_status capture(lathe_engine *e, int variant) {
+    const lathe_device_ops *ops = e->device->ops;
+    lathe_status status = ops->record_begin(e->device);
+    if (status != LATHE_OK)
+        return lathe_engine_fail_device(e, status, "capture");
+    status = launch_list(e, &e->variants[variant]);
+    const lathe_status ended = ops->record_end(e->device, &e->graphs[variant]);
+    if (status == LATHE_OK && ended != LATHE_OK)
+        return lathe_engine_fail_device(e, ended, "capture");
+    return status;
+}
+
+static lathe_status capture_all(lathe_engine *e) {
+    const int count = e->table->variant_count;
+    if (e->options.no_graphs)
+        return LATHE_OK;
+    e->graphs = lathe_pool_alloc(e->pool, (size_t)count, sizeof *e->graphs);
+    if (!e->graphs)
+        return lathe_engine_fail(e, LATHE_NO_MEMORY, "no memory for graphs");
+    for (int v = 0; v < count; ++v) {
+        const lathe_status status = capture(e, v);
+        if (status != LATHE_OK)
+            return status;
+    }
+    return LATHE_OK;
+}
+
+static lathe_status build_kernels(lathe_engine *e) {
+    say(e, "compiling");
+    lathe_status status = compile_all(e);
+    return status == LATHE_OK ? load_all(e) : status;
+}
+
+static lathe_status build_memory(lathe_engine *e, const lathe_weight_source *weights) {
+    say(e, "allocating");
+    lathe_status status = lathe_engine_allocate(e);
+    if (status == LATHE_OK)
+        status = lathe_engine_open_mailboxes(e);
+    if (status == LATHE_OK)
+        status = lathe_engine_reset_inputs(e);
+    if (status == LATHE_OK)
+        status = lathe_engine_resolve(e);
+    say(e, "loading weights");
+    return status == LATHE_OK ? fill_weights(e, weights) : status;
+}
+
+static lathe_status build_step(lathe_engine *e) {
+    say(e, "preparing");
+    lathe_status status = run_prepare(e);
+    if (status == LATHE_OK)
+        status = warm_up(e);
+    say(e, "capturing");
+    return status == LATHE_OK ? capture_all(e) : status;
+}
+
+lathe_status lathe_build(lathe_engine *e, const lathe_weight_source *weights) {
+    if (!e)
+        return LATHE_INVALID;
+    if (e->state != LATHE_ENGINE_CREATED)
+        return lathe_engine_fail(e, LATHE_INVALID,
+                                 "lathe_build: found a second call, allowed: one");
+    const char *reason = lathe_unsupported(e);
+    lathe_status status = LATHE_OK;
+    if (reason)
+        status = lathe_engine_fail(e, LATHE_UNSUPPORTED, "%s", reason);
+    if (status == LATHE_OK)
+        status = build_kernels(e);
+    if (status == LATHE_OK)
+        status = build_memory(e, weights);
+    if (status == LATHE_OK)
+        status = build_step(e);
+    e->state = status == LATHE_OK ? LATHE_ENGINE_BUILT : LATHE_ENGINE_FAILED;
+    return status;
+}

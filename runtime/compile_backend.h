@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Owns: the seam between compile.c and what it compiles with. Private to compile*.c. */
+#ifndef LATHE_COMPILE_BACKEND_H
+#define LATHE_COMPILE_BACKEND_H
+
+#include "compile.h"
+#include "sources.h"
+
+typedef struct lathe_backend lathe_backend;
+
+typedef struct {
+    const lathe_source *source;
+    const char *directory;
+    const char *kernel;
+    const char *tactic;
+} lathe_backend_job;
+
+struct lathe_backend {
+    const char *side;     /* folder of templates/prims */
+    const char *artefact; /* file name within an entry */
+    int cuda_major;
+    /* All that an artefact follows from beside the texts: compiler, version, options, one a line.
+     */
+    char signature[2048];
+    bool allow_spills;
+    /* Writes the artefact to `path`, its log to *log (the caller frees). */
+    lathe_status (*compile)(const lathe_backend *backend, const lathe_backend_job *job,
+                            const char *path, char **log, lathe_message_buffer message);
+    void (*destroy)(lathe_backend *backend);
+};
+
+LATHE_CHECKED lathe_status lathe_backend_nvrtc_create(const lathe_compiler_options *options,
+                                                      lathe_backend **backend,
+                                                      lathe_message_buffer message);
+LATHE_CHECKED lathe_status lathe_backend_host_create(const lathe_compiler_options *options,
+                                                     lathe_backend **backend,
+                                                     lathe_message_buffer message);
+
+#endif

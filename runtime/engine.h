@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Owns: what an engine holds. Private to engine*.c, build.c and step.c; others use lathe.h or
+ * step.h. */
+#ifndef LATHE_ENGINE_H
+#define LATHE_ENGINE_H
+
+#include "compile.h"
+#include "device.h"
+#include "log.h"
+#include "pool.h"
+#include "step.h"
+
+typedef enum {
+    LATHE_ENGINE_CREATED,
+    LATHE_ENGINE_BUILT,
+    LATHE_ENGINE_FAILED /* build failed: only lathe_destroy is left */
+} lathe_engine_state;
+
+typedef struct {
+    int count;
+    lathe_step_launch *launches;
+} lathe_launch_list;
+
+struct lathe_engine {
+    lathe_options options; /* its strings are the engine's own */
+    lathe_pool *pool;
+    lathe_logger log;
+    lathe_step_table *table;
+    lathe_device *device;
+    lathe_compiler *compiler; /* made when first needed */
+    lathe_compiled *compiled; /* per kernel */
+    lathe_kernel **kernels;   /* per kernel, loaded */
+    void ***memory;           /* per buffer, per instance */
+    void **mailboxes;         /* per mailbox: the device's Mailbox struct */
+    lathe_launch_list prepare;
+    lathe_launch_list *variants;
+    lathe_graph **graphs; /* per variant; NULL without graphs */
+    int64_t kv_pages;
+    lathe_engine_state state;
+    uint64_t serial; /* tells engines of one process apart */
+    char message[2048];
+    char unsupported[1024];
+};
+
+/* The engine's message, to be filled by a callee. */
+lathe_message_buffer lathe_engine_message_buffer(lathe_engine *e);
+/* Formats the engine's message and returns the status. */
+lathe_status lathe_engine_fail(lathe_engine *e, lathe_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The same from the device's message. */
+lathe_status lathe_engine_fail_device(lathe_engine *e, lathe_status status, const char *what);
+
+LATHE_CHECKED lathe_status lathe_engine_open_compiler(lathe_engine *e);
+
+/* engine_memory.c */
+int lathe_engine_instances(const lathe_step_buffer *b);
+/* Bytes of one instance, pages of a kv cache included; UINT64_MAX where that overflows. */
+uint64_t lathe_engine_buffer_bytes(const lathe_engine *e, const lathe_step_buffer *b);
+uint64_t lathe_engine_total_bytes(const lathe_engine *e);
+LATHE_CHECKED lathe_status lathe_engine_allocate(lathe_engine *e);
+void lathe_engine_release(lathe_engine *e);
+/* Harmless inputs: no token is written anywhere, every request is padding. */
+LATHE_CHECKED lathe_status lathe_engine_reset_inputs(lathe_engine *e);
+LATHE_CHECKED lathe_status lathe_engine_clear_faults(lathe_engine *e);
+
+/* engine_mailbox.c: the seam for groups. Alone in its group, a rank is its own and only peer. */
+LATHE_CHECKED lathe_status lathe_engine_open_mailboxes(lathe_engine *e);
+void lathe_engine_close_mailboxes(lathe_engine *e);
+
+/* engine_launches.c: resolves `prepare` and every variant into launches. */
+LATHE_CHECKED lathe_status lathe_engine_resolve(lathe_engine *e);
+
+#endif
