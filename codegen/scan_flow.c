@@ -42,7 +42,7 @@ static void read_names(const lathe_declaration *d, parameter_names *names) {
     int depth = 1;
     names->names[0] = "";
     names->count = 1;
-    for (size_t i = d->first + 2; i < d->end && (depth += angle(&t[i])) > 0; i++) {
+    for (size_t i = d->first + 2; i + 1 < d->end && (depth += angle(&t[i])) > 0; i++) {
         if (depth == 1 && lathe_token_is(&t[i], ",") && names->count < PARAMETERS)
             names->names[names->count++] = "";
         const bool type = lathe_token_is(&t[i], "class") || lathe_token_is(&t[i], "typename");
