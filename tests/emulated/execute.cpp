@@ -17,15 +17,22 @@ static void *allocate(size_t bytes) {
     return p;
 }
 
+static const unsigned char *initial_of(const Argument &a, int rank) {
+    const size_t from = a.is_per_rank ? static_cast<size_t>(rank) : 0;
+    require(from < a.initial.size() && a.initial[from].size() == a.bytes(),
+            "%s: not filled, or before its shape was known", a.name.c_str());
+    return a.initial[from].data();
+}
+
 static void *fill(const Argument &a, int rank) {
     void *p = allocate(a.bytes());
+    if (a.is_late)
+        return p;
     if (a.zeroed)
         std::memset(p, 0, a.bytes());
-    else if (!a.initial.empty()) {
-        const size_t from = a.is_per_rank ? static_cast<size_t>(rank) : 0;
-        require(a.initial[from].size() == a.bytes(), "%s: filled before its shape", a.name.c_str());
-        std::memcpy(p, a.initial[from].data(), a.bytes());
-    } else
+    else if (!a.initial.empty())
+        std::memcpy(p, initial_of(a, rank), a.bytes());
+    else
         require(a.role != Role::in && a.role != Role::inout, "%s is read and was never filled",
                 a.name.c_str());
     return p;
@@ -94,28 +101,80 @@ static void save_inputs(Kernel::State &s) {
             const Argument &a = *s.arguments[i];
             if (s.memory[r][i] == nullptr || a.role == Role::mailbox)
                 continue;
-            const auto *p = static_cast<const unsigned char *>(s.memory[r][i]);
+            const auto *p = a.is_late ? initial_of(a, static_cast<int>(r))
+                                      : static_cast<const unsigned char *>(s.memory[r][i]);
             s.before[r][i].assign(p, p + a.bytes());
         }
 }
 
+// Arguments that are late come from a launch of this.
+struct Delivery {
+    const unsigned char *from;
+    unsigned char *to;
+    size_t bytes;
+};
+__device__ static void deliver(const Delivery *list, const u32 *count) {
+    grid_trigger();
+    const size_t first = block_id() * block_threads() + thread_id();
+    for (u32 i = 0; i < *count; i++)
+        for (size_t at = first; at < list[i].bytes; at += grid_size() * block_threads())
+            list[i].to[at] = list[i].from[at];
+}
+
+struct Deliveries {
+    std::vector<Delivery> list;
+    u32 count = 0;
+    void *arguments[2] = {};
+};
+
+static std::unique_ptr<Deliveries> find_late(const Kernel::State &s, size_t rank) {
+    auto d = std::make_unique<Deliveries>();
+    for (size_t i = 0; i < s.arguments.size(); i++) {
+        const Argument &a = *s.arguments[i];
+        if (a.is_late)
+            d->list.push_back({initial_of(a, static_cast<int>(rank)),
+                               static_cast<unsigned char *>(s.memory[rank][i]), a.bytes()});
+    }
+    d->count = static_cast<u32>(d->list.size());
+    d->arguments[0] = d->list.data();
+    d->arguments[1] = &d->count;
+    return d;
+}
+
+// Appends a grid behind those that are there.
+static void add_grid(std::vector<lathe_emulator_grid> &grids, const char *name, void (*entry)(),
+                     void *const *arguments, size_t count, const lathe_geometry &geometry) {
+    const int index = static_cast<int>(grids.size());
+    lathe_emulator_grid g = {};
+    g.name = name;
+    g.entry = entry;
+    g.arguments = arguments;
+    g.argument_count = static_cast<int>(count);
+    g.geometry = geometry;
+    g.geometry.early = geometry.early && index > 0;
+    g.before[0] = index - 1;
+    g.before[1] = -1;
+    grids.push_back(g);
+}
+
 static std::string run_rank(const std::vector<Kernel *> &kernels, size_t rank, uint64_t seed) {
     std::vector<lathe_emulator_grid> grids;
-    for (Kernel *k : kernels)
-        for (int i = 0; i < k->state->launches; i++) {
-            Kernel::State &s = *k->state;
-            const int index = static_cast<int>(grids.size());
-            lathe_emulator_grid g = {};
-            g.name = s.name.c_str();
-            g.entry = s.entry;
-            g.arguments = s.memory[rank].data();
-            g.argument_count = static_cast<int>(s.arguments.size());
-            g.geometry = s.geometry;
-            g.geometry.early = s.geometry.early && index > 0;
-            g.before[0] = index - 1;
-            g.before[1] = -1;
-            grids.push_back(g);
+    std::vector<std::unique_ptr<Deliveries>> deliveries;
+    for (Kernel *k : kernels) {
+        Kernel::State &s = *k->state;
+        lathe_geometry geometry = s.geometry;
+        deliveries.push_back(find_late(s, rank));
+        Deliveries &d = *deliveries.back();
+        if (d.count > 0) {
+            lathe_geometry few = {};
+            few.grid[0] = 4, few.grid[1] = few.grid[2] = 1, few.block = 32;
+            add_grid(grids, "deliver", reinterpret_cast<void (*)()>(deliver), d.arguments, 2, few);
+            geometry.early = !geometry.cooperative;
         }
+        for (int i = 0; i < s.launches; i++)
+            add_grid(grids, s.name.c_str(), s.entry, s.memory[rank].data(), s.arguments.size(),
+                     geometry);
+    }
     lathe_emulator *e = lathe_emulator_create(seed * 16 + rank);
     require(e != nullptr, "no memory");
     const bool ok = lathe_emulator_run(e, grids.data(), static_cast<int>(grids.size()));

@@ -167,6 +167,11 @@ Argument &Argument::per_rank() {
     return *this;
 }
 
+Argument &Argument::late() {
+    is_late = true;
+    return *this;
+}
+
 Argument &Argument::each(const std::function<double(int, int64_t)> &value) {
     initial.clear();
     const int ranks = is_per_rank ? 16 : 1;

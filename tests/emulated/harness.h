@@ -45,6 +45,8 @@
 //     k.allow("x", 1e-3, "design.md ... line 1: across a fused boundary")
 //     k.same_as("x", a, "y")       an argument that is the memory of kernel a's argument y
 //     b.early(); run({&a, &b})     a stream; each kernel is compared on the inputs it really had
+//     k.in("s", ...).normal().late()   a launch before k writes the argument, and k is launched
+//                                  early behind it: for a kernel that calls grid_wait()
 //     k.seeds(20), k.fails("text") the run must end in a fault whose message holds the text
 //     k.any_seed_differs()         at least one seed must fail the comparison or fault (mutants)
 #ifndef LATHE_EMULATED_HARNESS_H
@@ -110,7 +112,7 @@ struct Argument {
     Type type;
     Role role;
     std::vector<int64_t> shape;
-    bool is_per_rank = false, zeroed = false;
+    bool is_per_rank = false, is_late = false, zeroed = false;
     uint64_t salt = 0;
     std::vector<std::vector<unsigned char>> initial; // by rank; empty: poison
     Kernel *owner = nullptr;                         // another kernel whose argument this is
@@ -122,6 +124,8 @@ struct Argument {
     size_t bytes() const;
     // Gives each rank values of its own; before the filling call.
     Argument &per_rank();
+    // Poison until an earlier launch, behind which the kernel starts early, has written the values.
+    Argument &late();
     Argument &normal(double mean, double deviation);
     Argument &uniform(double low, double high);
     Argument &integers(int64_t low, int64_t high); // both included

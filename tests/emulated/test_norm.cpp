@@ -22,7 +22,7 @@ template <class C>
 static void check(const char *name) {
     Kernel k(name, norm<C>, lathe_ref_boundary_norm);
     LATHE_CONSTANTS(k, C, kRows, kHidden, kCenter, kEps);
-    k.in("s", {C::kRows, C::kHidden}).normal(0, 2);
+    k.in("s", {C::kRows, C::kHidden}).normal(0, 2).late();
     k.in("gain", {C::kHidden}).normal(0, 0.1);
     k.out("x", {C::kRows, C::kHidden});
     k.launch({C::kRows}, C::kThreads, 384);
