@@ -76,6 +76,7 @@ static void arrive(host_thread *t, host_mbar *m, uint32_t bytes) {
                         "initialised with",
                         offset_of(t, m->address), m->arrivals);
     lathe_emu_release(t);
+    lathe_emu_learn(&m->known, &t->known);
     m->bytes += bytes;
     m->pending--;
     end_phase_if_due(lathe_emu_active, m);
@@ -103,7 +104,7 @@ static void mbar_wait(unsigned long long *address, unsigned int parity) {
         lathe_emu_stop(t);
         m = require(t, address, "mbar_wait");
     }
-    lathe_emu_acquire(t, 0);
+    lathe_emu_learn(&t->known, &m->known);
 }
 
 /* Waits of the rest of the block that a proxy fence would have ordered cannot be seen afterwards,

@@ -10,12 +10,18 @@
 #define MBARRIERS 64
 #define THREAD_STORES 32
 #define BLOCK_STORES 256
-#define HISTORY 256u /* a power of two */
+#define HISTORY 1024u /* a power of two */
 #define MAX_THREADS 1024u
 
 typedef struct host_thread host_thread;
 typedef struct host_block host_block;
 typedef struct host_grid host_grid;
+
+/* What a thread must see of the stores to gpu memory, by their numbers. */
+typedef struct {
+    uint64_t seen;     /* all below, at each load */
+    uint64_t observed; /* all below, after its next fence: an earlier load or atomic met them */
+} host_view;
 
 /* A store that has been made and is not yet visible. Never crosses 16 bytes. */
 typedef struct {
@@ -46,7 +52,7 @@ typedef struct {
     unsigned char *p;
     uint8_t bytes;
     unsigned char old[16];
-    uint64_t thread;
+    uint64_t block;
 } host_past;
 
 typedef enum {
@@ -75,7 +81,8 @@ struct host_thread {
     host_block *block;
     host_thread *next; /* among the free, or the waiters of one object */
     uint64_t serial;
-    uint64_t seen; /* stores to gpu memory that this thread must see: those numbered below */
+    host_view known;
+    bool slow; /* runs after others */
     host_wait wait;
     uint32_t wait_id, wait_parity;
     const void *wait_object;
@@ -104,6 +111,7 @@ typedef struct {
     uint32_t arrivals, pending, phase;
     int64_t bytes; /* announced and not yet landed */
     bool fenced;
+    host_view known; /* of those that arrived */
     host_thread *waiters;
 } host_mbar;
 
@@ -117,7 +125,6 @@ struct host_block {
     unsigned char *shared;
     uint32_t shared_bytes;
     unsigned char *touched;
-    uint64_t committed; /* number of the latest store of this block to gpu memory */
     host_warp warp[MAX_THREADS / WARP];
     host_barrier barrier[BARRIERS];
     host_mbar mbar[MBARRIERS];
@@ -153,6 +160,9 @@ struct host_grid {
     int held_count;
 };
 
+/* What a schedule holds back a part of: a quarter of its threads, warps or blocks. */
+typedef enum { SLOW_NONE, SLOW_THREADS, SLOW_WARPS, SLOW_BLOCKS, SLOW_KINDS } host_slowness;
+
 struct lathe_emulator {
     uint64_t random;
     host_thread *current;
@@ -164,7 +174,9 @@ struct lathe_emulator {
     host_thread **ready;
     uint32_t ready_count, ready_room;
     uint32_t last_first; /* of 16: how often the thread readied last runs next */
-    uint32_t land_mask;  /* a landing is considered once in mask + 1 switches */
+    host_slowness slowness;
+    uint64_t slow_salt;
+    uint32_t land_mask; /* a landing is considered once in mask + 1 switches */
 
     host_grid *grids;
     int grid_count, grids_left;
@@ -210,13 +222,14 @@ _Noreturn void lathe_emu_fault(host_thread *t, const char *format, ...)
 void lathe_emu_deadlock(lathe_emulator *e);
 
 /* host_store.c */
-void lathe_emu_release(host_thread *t);                /* to the block */
-void lathe_emu_release_gpu(host_thread *t);            /* to the GPU, with what the block has */
-void lathe_emu_acquire(host_thread *t, uint64_t seen); /* from the block */
-void lathe_emu_retire(host_thread *t);                 /* of a thread that ends */
+void lathe_emu_release(host_thread *t);     /* to the block */
+void lathe_emu_release_gpu(host_thread *t); /* to the GPU, with what the block has */
+void lathe_emu_learn(host_view *known, const host_view *from); /* from the block */
+void lathe_emu_retire(host_thread *t);                         /* of a thread that ends */
 void lathe_emu_block_retire(lathe_emulator *e, host_block *b);
 void lathe_emu_grid_flush(lathe_emulator *e, host_grid *g);
 void lathe_emu_chance(host_thread *t);
+void lathe_emu_leak(lathe_emulator *e);
 bool lathe_emu_before_wait(const host_thread *t);
 
 /* host_bulk.c, host_peer.c */

@@ -67,12 +67,22 @@ static host_block *block_create(lathe_emulator *e, host_grid *g, uint32_t number
     return b;
 }
 
+/* By a hash, so that the threads of one warp or block agree. */
+static bool is_slow(const lathe_emulator *e, const host_thread *t) {
+    uint64_t key = t->block->serial;
+    if (e->slowness == SLOW_NONE)
+        return false;
+    if (e->slowness != SLOW_BLOCKS)
+        key = key << 10 | (e->slowness == SLOW_WARPS ? t->view.thread / WARP : t->view.thread);
+    return (key * 0x9e3779b97f4a7c15ull ^ e->slow_salt) >> 62 == 0;
+}
+
 static void thread_start(lathe_emulator *e, host_block *b, host_thread *t, uint32_t index) {
     const lathe_geometry *shape = &b->grid->from->geometry;
     lathe_emu_thread_arm(t);
     t->block = b;
     t->serial = ++e->serial;
-    t->seen = b->grid->commits;
+    t->known = (host_view){b->grid->commits, b->grid->commits};
     t->stores = 0;
     t->view = (lathe_emulator_thread){.thread = index,
                                       .threads = b->threads,
@@ -82,6 +92,7 @@ static void thread_start(lathe_emulator *e, host_block *b, host_thread *t, uint3
                                       .touched = b->touched};
     memcpy(t->view.block, b->index, sizeof b->index);
     memcpy(t->view.grid, shape->grid, sizeof shape->grid);
+    t->slow = is_slow(e, t);
     b->thread[index] = t;
     lathe_emu_ready(e, t);
 }
@@ -177,7 +188,7 @@ static bool grid_start(lathe_emulator *e, host_grid *g) {
     g->state = GRID_RUNNING;
     g->commits = e->commits;
     g->flight_limit =
-        g->from->geometry.cooperative ? g->blocks : 1u << lathe_emu_pick(e, 4); /* 1 2 4 8 */
+        g->from->geometry.cooperative ? g->blocks : 1u << lathe_emu_pick(e, 5); /* 1 to 16 */
     return shuffle_order(e, g);
 }
 
@@ -225,7 +236,7 @@ static void grid_complete(lathe_emulator *e, host_grid *g) {
     while (g->waiters) {
         host_thread *t = g->waiters;
         g->waiters = t->next;
-        t->seen = e->commits;
+        t->known = (host_view){e->commits, e->commits};
         lathe_emu_ready(e, t);
     }
     free(g->order);
@@ -254,6 +265,7 @@ static void run_all(lathe_emulator *e) {
     while (e->grids_left && !e->failed) {
         if (e->useful)
             lathe_emu_progress(e);
+        lathe_emu_leak(e);
         if (complete_grids(e, false))
             continue;
         if (!start_blocks(e))
@@ -324,6 +336,8 @@ bool lathe_emulator_run(lathe_emulator *e, const lathe_emulator_grid *grids, int
     e->stall = 0;
     e->land_mask = masks[lathe_emu_pick(e, 4)];
     e->last_first = firsts[lathe_emu_pick(e, 4)];
+    e->slowness = (host_slowness)lathe_emu_pick(e, SLOW_KINDS);
+    e->slow_salt = lathe_emu_random(e) << 16;
     lathe_emulator *outer = lathe_emu_active;
     lathe_emu_active = e;
     e->main_stack = NULL;

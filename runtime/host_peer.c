@@ -128,7 +128,7 @@ static void peer_fence(void) {
     host_thread *t = e->current;
     const uint64_t block = t->block->serial;
     lathe_emu_release_gpu(t);
-    t->seen = e->commits;
+    t->known = (host_view){e->commits, e->commits};
     for (int i = 0; i < e->packet_count;)
         if (e->packets[i].block == block)
             lathe_emu_land_packet(e, i);

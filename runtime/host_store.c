@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * When a store through prims becomes visible, and to whom. A thread's store waits in its buffer; a
  * barrier passes it to the block, a fence of any thread of the block to the GPU, chance either. A
- * thread sees the GPU's memory as it was at some earlier moment, until a fence or chance moves that
- * moment on. Neither loses the order of stores to one place. */
+ * thread sees the GPU's memory as it was at some earlier moment; chance moves that moment on, and
+ * so does a fence after a load or an atomic that met something newer. Neither loses the order of
+ * stores to one place. */
 #include "host_internal.h"
 
 #include <stdlib.h>
@@ -39,35 +40,32 @@ static void read_word(const unsigned char *p, unsigned char *value, uint32_t byt
     }
 }
 
-static void note_past(lathe_emulator *e, host_block *b, uint64_t thread, unsigned char *p,
-                      uint32_t bytes) {
+static void note_past(lathe_emulator *e, const host_block *b, unsigned char *p, uint32_t bytes) {
     host_past *past = &e->past[e->commits & (HISTORY - 1)];
     past->p = p;
     past->bytes = (uint8_t)bytes;
-    past->thread = thread;
+    past->block = b ? b->serial : 0;
     read_word(p, past->old, bytes);
     e->commits++;
-    if (b)
-        b->committed = e->commits;
 }
 
-static void make_visible(lathe_emulator *e, host_block *b, uint64_t thread, const host_store *s) {
+static void make_visible(lathe_emulator *e, const host_block *b, const host_store *s) {
     if (s->space == LATHE_SPACE_SHARED) {
         memcpy(s->p, s->value, s->bytes);
         return;
     }
-    note_past(e, b, thread, s->p, s->bytes);
+    note_past(e, b, s->p, s->bytes);
     write_word(s->p, s->value, s->bytes);
 }
 
 /* Makes those at `place` visible, oldest first; all when `place` is 0. Returns how many are left.
  */
-static int drain(lathe_emulator *e, host_block *b, uint64_t thread, host_store *list, int count,
+static int drain(lathe_emulator *e, const host_block *b, host_store *list, int count,
                  uintptr_t place) {
     int kept = 0;
     for (int i = 0; i < count; i++) {
         if (place == 0 || granule(list[i].p) == place)
-            make_visible(e, b, thread, &list[i]);
+            make_visible(e, b, &list[i]);
         else
             list[kept++] = list[i];
     }
@@ -79,14 +77,14 @@ static void drain_thread(host_thread *t, uintptr_t place) {
     lathe_emulator *e = lathe_emu_active;
     host_block *b = t->block;
     if (b->stores)
-        b->stores = drain(e, b, 0, b->store, b->stores, place);
+        b->stores = drain(e, b, b->store, b->stores, place);
     if (t->stores)
-        t->stores = drain(e, b, t->serial, t->store, t->stores, place);
+        t->stores = drain(e, b, t->store, t->stores, place);
 }
 
 static void block_push(lathe_emulator *e, host_block *b, const host_store *s) {
     if (b->stores == BLOCK_STORES)
-        b->stores = drain(e, b, 0, b->store, b->stores, 0);
+        b->stores = drain(e, b, b->store, b->stores, 0);
     b->store[b->stores++] = *s;
 }
 
@@ -95,20 +93,19 @@ static void redraw(lathe_emulator *e, host_thread *t) {
     t->view.buffering = (lathe_emu_random(e) & 3u) == 0;
 }
 
+static void pass_to_block(lathe_emulator *e, host_thread *t) {
+    for (int i = 0; i < t->stores; i++) {
+        if (t->store[i].space == LATHE_SPACE_SHARED)
+            make_visible(e, t->block, &t->store[i]);
+        else
+            block_push(e, t->block, &t->store[i]);
+    }
+    t->stores = 0;
+}
+
 void lathe_emu_release(host_thread *t) {
     lathe_emulator *e = lathe_emu_active;
-    if (t->stores) {
-        const bool far = (lathe_emu_random(e) & 1u) == 0;
-        for (int i = 0; i < t->stores; i++) {
-            if (t->store[i].space == LATHE_SPACE_SHARED)
-                make_visible(e, t->block, t->serial, &t->store[i]);
-            else
-                block_push(e, t->block, &t->store[i]);
-        }
-        t->stores = 0;
-        if (far && t->block->stores)
-            t->block->stores = drain(e, t->block, 0, t->block->store, t->block->stores, 0);
-    }
+    pass_to_block(e, t);
     redraw(e, t);
 }
 
@@ -116,11 +113,11 @@ void lathe_emu_release_gpu(host_thread *t) {
     drain_thread(t, 0);
 }
 
-void lathe_emu_acquire(host_thread *t, uint64_t seen) {
-    if (t->seen < seen)
-        t->seen = seen;
-    if (t->seen < t->block->committed)
-        t->seen = t->block->committed;
+void lathe_emu_learn(host_view *known, const host_view *from) {
+    if (known->seen < from->seen)
+        known->seen = from->seen;
+    if (known->observed < from->observed)
+        known->observed = from->observed;
 }
 
 void lathe_emu_chance(host_thread *t) {
@@ -134,7 +131,7 @@ static void late_push(lathe_emulator *e, host_grid *g, const host_store *s) {
         const int room = g->late_room ? 2 * g->late_room : 64;
         host_store *late = realloc(g->late, (size_t)room * sizeof *late);
         if (!late) { /* sooner than it might be, which is allowed */
-            make_visible(e, NULL, 0, s);
+            make_visible(e, NULL, s);
             return;
         }
         g->late = late;
@@ -144,14 +141,7 @@ static void late_push(lathe_emulator *e, host_grid *g, const host_store *s) {
 }
 
 void lathe_emu_retire(host_thread *t) {
-    lathe_emulator *e = lathe_emu_active;
-    for (int i = 0; i < t->stores; i++) {
-        if (t->store[i].space == LATHE_SPACE_SHARED)
-            make_visible(e, t->block, t->serial, &t->store[i]);
-        else
-            block_push(e, t->block, &t->store[i]);
-    }
-    t->stores = 0;
+    pass_to_block(lathe_emu_active, t);
 }
 
 void lathe_emu_block_retire(lathe_emulator *e, host_block *b) {
@@ -161,7 +151,24 @@ void lathe_emu_block_retire(lathe_emulator *e, host_block *b) {
 }
 
 void lathe_emu_grid_flush(lathe_emulator *e, host_grid *g) {
-    g->late_count = drain(e, NULL, 0, g->late, g->late_count, 0);
+    g->late_count = drain(e, NULL, g->late, g->late_count, 0);
+}
+
+/* What nobody fences becomes visible one day all the same: of one thread of one block, of the
+ * block, or of threads that have ended. */
+void lathe_emu_leak(lathe_emulator *e) {
+    for (host_block *b = e->blocks; b; b = b->next) {
+        if (lathe_emu_pick(e, 8) != 0)
+            continue;
+        host_thread *t = b->thread[lathe_emu_pick(e, b->threads)];
+        if (t)
+            drain_thread(t, 0);
+        else
+            b->stores = drain(e, b, b->store, b->stores, 0);
+    }
+    for (int i = 0; i < e->grid_count; i++)
+        if (e->grids[i].late_count && lathe_emu_pick(e, 32) == 0)
+            lathe_emu_grid_flush(e, &e->grids[i]);
 }
 
 bool lathe_emu_before_wait(const host_thread *t) {
@@ -181,38 +188,42 @@ static void overlay(const host_store *list, int count, const unsigned char *p, u
     }
 }
 
-/* Undoes what became visible after the moment at which the thread sees memory. A store of its own
- * cannot be unseen. */
+/* Undoes what became visible after the moment at which the thread sees memory, back to the last
+ * store of its own block. */
 static void rewind_to_seen(lathe_emulator *e, host_thread *t, const unsigned char *p,
                            unsigned char *value, uint32_t bytes) {
-    if (e->commits - t->seen > HISTORY)
-        t->seen = e->commits - HISTORY;
-    for (uint64_t n = e->commits; n > t->seen; n--) {
+    if (e->commits - t->known.seen > HISTORY)
+        t->known.seen = e->commits - HISTORY;
+    for (uint64_t n = e->commits; n > t->known.seen; n--) {
         const host_past *past = &e->past[(n - 1) & (HISTORY - 1)];
         if (granule(past->p) != granule(p))
             continue;
-        if (past->thread == t->serial) {
-            t->seen = n;
+        if (past->block == t->block->serial)
             return;
-        }
-        const host_store old = {.p = past->p, .bytes = past->bytes};
-        host_store copy = old;
-        memcpy(copy.value, past->old, sizeof copy.value);
-        overlay(&copy, 1, p, value, bytes);
+        host_store old = {.p = past->p, .bytes = past->bytes};
+        memcpy(old.value, past->old, sizeof old.value);
+        overlay(&old, 1, p, value, bytes);
     }
+}
+
+/* Whether a load shows memory as it is now. The older the thread's view, the likelier. */
+static bool looks_again(lathe_emulator *e, const host_thread *t) {
+    const uint64_t age = e->commits - t->known.seen;
+    return lathe_emu_pick(e, age > HISTORY / 2 ? 8 : 2) != 0;
 }
 
 static void gpu_load(const void *p, void *value, unsigned int bytes) {
     lathe_emulator *e = lathe_emu_active;
     host_thread *t = e->current;
-    const uint64_t r = lathe_emu_random(e);
-    if ((r & 3u) == 0) {
+    if (lathe_emu_pick(e, 4) == 0) {
         if (++e->stall > 50u * 1000 * 1000)
             lathe_emu_fault(t, "spins in gpu_load without end");
         lathe_emu_yield(t);
     }
-    if (r & 4u)
-        t->seen = e->commits;
+    if (t->known.seen != e->commits && looks_again(e, t))
+        t->known = (host_view){e->commits, e->commits};
+    if (t->stores)
+        lathe_emu_chance(t);
     unsigned char now[16];
     read_word(p, now, bytes);
     rewind_to_seen(e, t, p, now, bytes);
@@ -250,7 +261,7 @@ static void gpu_fence(void) {
     lathe_emulator *e = lathe_emu_active;
     host_thread *t = e->current;
     lathe_emu_release_gpu(t);
-    t->seen = e->commits;
+    t->known.seen = t->known.observed;
     redraw(e, t);
 }
 
@@ -262,7 +273,8 @@ static uint32_t *atomic_begin(host_thread *t, unsigned int *p, const char *what)
     drain_thread(t, granule(p));
     unsigned char touch[4];
     read_word((unsigned char *)p, touch, 4);
-    note_past(lathe_emu_active, t->block, t->serial, (unsigned char *)p, 4);
+    note_past(lathe_emu_active, t->block, (unsigned char *)p, 4);
+    t->known.observed = lathe_emu_active->commits;
     return p;
 }
 static unsigned int gpu_atomic_add(unsigned int *p, unsigned int value) {

@@ -70,6 +70,14 @@ static void mma(host_warp *w) {
     }
 }
 
+static void share_views(host_warp *w) {
+    host_view all = {0, 0};
+    for (uint32_t i = 0; i < WARP; i++)
+        lathe_emu_learn(&all, &w->lane[i]->known);
+    for (uint32_t i = 0; i < WARP; i++)
+        w->lane[i]->known = all;
+}
+
 static void perform(lathe_emulator *e, host_warp *w) {
     if (w->kind == WARP_SHUFFLE || w->kind == WARP_SHUFFLE_XOR)
         shuffle(w);
@@ -78,8 +86,7 @@ static void perform(lathe_emulator *e, host_warp *w) {
     else if (w->kind == WARP_MMA)
         mma(w);
     else if (w->kind == WARP_SYNC)
-        for (uint32_t i = 0; i < WARP; i++)
-            lathe_emu_acquire(w->lane[i], 0);
+        share_views(w);
     for (uint32_t i = 0; i < WARP; i++)
         if (w->lane[i]->wait == WAIT_WARP)
             lathe_emu_ready(e, w->lane[i]);
@@ -148,14 +155,13 @@ static void mma_bf16(float *d, const unsigned int *a, const unsigned int *b) {
 }
 
 static void open_barrier(lathe_emulator *e, host_barrier *barrier) {
-    uint64_t seen = 0;
+    host_view all = {0, 0};
     for (const host_thread *t = barrier->waiters; t; t = t->next)
-        if (t->seen > seen)
-            seen = t->seen;
+        lathe_emu_learn(&all, &t->known);
     while (barrier->waiters) {
         host_thread *t = barrier->waiters;
         barrier->waiters = t->next;
-        lathe_emu_acquire(t, seen);
+        t->known = all;
         lathe_emu_ready(e, t);
     }
     barrier->arrived = 0;
