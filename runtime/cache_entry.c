@@ -48,6 +48,13 @@ static bool digest_holds(const char *folder, const char *name, const char *diges
     return strstr(digests, line) != NULL;
 }
 
+/* Whether `digests` has a line for the file at all. */
+static bool lists(const char *digests, const char *name) {
+    char end[128];
+    snprintf(end, sizeof end, " %s\n", name);
+    return strstr(digests, end) != NULL;
+}
+
 static bool key_holds(const char *folder, const lathe_cache_request *request) {
     char path[4096], *key;
     size_t bytes;
@@ -74,9 +81,12 @@ lathe_entry_state lathe_entry_check(const char *folder, const lathe_cache_reques
     if (!lathe_path_join(path, sizeof path, folder, DIGESTS) ||
         lathe_file_read(path, LARGEST_FILE, &digests, &bytes) != 0)
         return damaged(reason, DIGESTS);
+    const bool listed = lists(digests, request->artefact) && lists(digests, SOURCE);
     const bool artefact = digest_holds(folder, request->artefact, digests);
     const bool source = digest_holds(folder, SOURCE, digests);
     free(digests);
+    if (!listed)
+        return damaged(reason, DIGESTS);
     if (!artefact)
         return damaged(reason, request->artefact);
     if (!source)
