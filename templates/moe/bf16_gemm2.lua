@@ -1,0 +1,106 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Second routed GEMM on bf16 weights: one bf16 row a route, not finalised.
+
+local function step(c)
+    return c.kWidth % 32 == 0 and 32 or 16
+end
+
+-- Largest power of two of warps, at most `most`, that all have a step.
+local function warps(steps, most)
+    local n = 1
+    while n * 2 <= math.min(most, steps) do
+        n = n * 2
+    end
+    return n
+end
+
+-- Slices of one block: enough blocks to fill the machine, few enough that the routing is read seldom.
+local function slices(c)
+    return c.kColumns >= 2048 and 8 or c.kColumns >= 512 and 4 or 1
+end
+
+local function tactic(c, most, held, n)
+    local steps = c.kWidth // step(c)
+    held = math.min(held, steps)
+    return { kWarps = warps((steps + held - 1) // held, most), kHeld = held, kSlices = n }
+end
+
+-- Warps at most, steps held, slices: what is left of each after fitting it to the shape, without repetition.
+local function tactics(c, arch)
+    local list, seen = {}, {}
+    for _, t in ipairs { { 16, 4 }, { 8, 4 }, { 16, 2 }, { 8, 2 }, { 4, 2 }, { 8, 1 }, { 4, 1 } } do
+        for _, n in ipairs { slices(c), 2 * slices(c), 1 } do
+            local new = tactic(c, t[1], t[2], n)
+            local key = new.kWarps .. "," .. new.kHeld .. "," .. new.kSlices
+            if not seen[key] then
+                seen[key] = true
+                table.insert(list, new)
+            end
+        end
+    end
+    return list
+end
+
+return provider "moe/bf16_gemm2" {
+    doc = "rows = r16(act w2^T) of every route, fp32 accumulation",
+    parts = { "bf16_gemm2" },
+    entry = "bf16_gemm2",
+    constants = {
+        const "kMaxRows" { type = "int", min = 1, doc = "permuted rows" },
+        const "kWidth" { type = "int", min = 16, doc = "intermediate width" },
+        const "kExperts" { type = "int", min = 1, doc = "experts of this rank" },
+        const "kColumns" { type = "int", min = 32, doc = "expert output width" },
+        const "kMaxCtas" { type = "int", min = 1, doc = "most tiles" },
+        const "kOutRows" { type = "int", min = 1, doc = "rows of the output buffer" },
+        const "kTile" { type = "int", from = "bf16_gemm2.tile", min = 8, doc = "tokens of a tile, worked on 8 at a time" },
+        const "kWarps" { type = "int", tactic = true, min = 1, max = 16, doc = "warps that split the intermediate width" },
+        const "kHeld" { type = "int", tactic = true, min = 1, max = 4, doc = "steps a warp holds in registers" },
+        const "kSlices" { type = "int", tactic = true, min = 1, max = 64, doc = "slices of 32 output columns of a block" },
+        const "kStep" { type = "int", value = step, doc = "k of one quad's load: 32 or 16" },
+    },
+    args = {
+        arg "act" { dir = "in", dtype = "bf16", shape = { "kMaxRows", "kWidth" }, port = "bf16_gemm2.act" },
+        arg "w2" { dir = "in", dtype = "bf16", shape = { "kExperts", "kColumns", "kWidth" }, port = "bf16_gemm2.w2" },
+        arg "cta_expert" { dir = "in", dtype = "i32", shape = { "kMaxCtas" }, port = "bf16_gemm2.cta_expert" },
+        arg "cta_limit" { dir = "in", dtype = "i32", shape = { "kMaxCtas" }, port = "bf16_gemm2.cta_limit" },
+        arg "ctas" { dir = "in", dtype = "i32", shape = { 1 }, port = "bf16_gemm2.ctas" },
+        arg "rows" { dir = "out", dtype = "bf16", shape = { "kOutRows", "kColumns" }, port = "bf16_gemm2.rows" },
+    },
+    launch = function(c, arch)
+        return {
+            grid = { c.kMaxCtas, (c.kColumns // 32 + c.kSlices - 1) // c.kSlices, 1 }, block = c.kWarps * 32,
+            shared = 2 * c.kWarps * 2 * 8 * 20 * 4, registers = c.kWarps > 8 and 128 or 168,
+        }
+    end,
+    -- The most that the routes can touch: one expert a tile.
+    cost = function(c)
+        local experts = math.min(c.kExperts, c.kMaxCtas)
+        return {
+            bytes = 2 * experts * c.kColumns * c.kWidth + 2 * c.kMaxCtas * (c.kWidth + c.kColumns),
+            operations = 2 * c.kMaxCtas * c.kColumns * c.kWidth,
+        }
+    end,
+    tactics = tactics,
+    default = function(c, arch)
+        if arch.name == "host" then
+            return tactic(c, 4, 1, slices(c))
+        end
+        return tactic(c, 16, 4, slices(c))
+    end,
+    unsupported = function(c, arch)
+        if c.kWidth % 16 ~= 0 then
+            return "the intermediate width must be a multiple of 16 (one tensor-core operation)"
+        end
+        if c.kColumns % 32 ~= 0 then
+            return "the expert output width must be a multiple of 32 (one slice)"
+        end
+        if c.kTile % 8 ~= 0 then
+            return "the tile must be a multiple of 8 tokens"
+        end
+        if c.kMaxRows < c.kMaxCtas * c.kTile or c.kOutRows < c.kMaxRows then
+            return "the permuted space must have a row for each token of each tile"
+        end
+    end,
+    early = true,
+    triggers = true,
+}

@@ -1,0 +1,63 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Expert norm of the pooled rows and their NVFP4 quantisation; takes the pooler's output whole or as K-split sums.
+
+local function warps(c, most)
+    return math.max(1, math.min(most, (c.kBlocks + 31) // 32))
+end
+
+return provider "moe/norm_quantise" {
+    doc = "h1 = r16(rms(h0) * (center + gain)); codes, scales = nvfp4(h1, input_gscale)",
+    parts = { "pool_gather", "expert_norm", "quantise" },
+    entry = "norm_quantise",
+    constants = {
+        const "kRows" { type = "int", min = 1, max = 32, doc = "tokens of the step" },
+        const "kWidth" { type = "int", min = 16, max = 16384, doc = "expert input width" },
+        const "kCodeBytes" { type = "int", min = 8, doc = "bytes of a row's codes" },
+        const "kBlocks" { type = "int", min = 1, doc = "blocks of 16 values in a row" },
+        const "kSplits" { type = "int", min = 0, doc = "K-split sums to add; 0: h0 is whole" },
+        const "kEps" { type = "float", from = "expert_norm.eps", doc = "added to the mean square" },
+        const "kCenter" { type = "int", from = "expert_norm.center", min = 0, max = 1, doc = "the gain is center + w" },
+        const "kHasH1" { type = "int", has = "h1", doc = "1: h1 is wanted as well" },
+        const "kWarps" { type = "int", tactic = true, min = 1, max = 16, doc = "warps of the block that holds a row" },
+    },
+    args = {
+        arg "columns" { dir = "in", dtype = "bf16", shape = { "kRows", "kWidth" }, port = "pool_gather.columns" },
+        arg "partials" { dir = "in", dtype = "f32", form = "k_partials", shape = { "kSplits", "kRows", "kWidth" },
+                         port = "pool_gather.columns" },
+        arg "gain" { dir = "in", dtype = "bf16", shape = { "kWidth" }, port = "expert_norm.gain" },
+        arg "input_gscale" { dir = "in", dtype = "f32", shape = { 1 }, port = "quantise.input_gscale" },
+        arg "h1" { dir = "out", dtype = "bf16", shape = { "kRows", "kWidth" }, port = "expert_norm.h1", optional = true },
+        arg "codes" { dir = "out", dtype = "u8", shape = { "kRows", "kCodeBytes" }, port = "quantise.codes" },
+        arg "scales" { dir = "out", dtype = "e4m3", shape = { "kRows", "kBlocks" }, port = "quantise.scales" },
+    },
+    launch = function(c, arch)
+        return { grid = { c.kRows, 1, 1 }, block = c.kWarps * 32, shared = c.kWarps * 4, registers = 128 }
+    end,
+    cost = function(c)
+        local input = c.kSplits == 0 and 2 or 4 * c.kSplits
+        return { bytes = c.kRows * (c.kWidth * input + c.kCodeBytes + c.kBlocks) + 2 * c.kWidth, operations = 8 * c.kRows * c.kWidth }
+    end,
+    tactics = function(c, arch)
+        local list = { { kWarps = warps(c, 8) } }
+        for _, most in ipairs { 16, 4, 2 } do
+            if warps(c, most) ~= warps(c, 8) then
+                table.insert(list, { kWarps = warps(c, most) })
+            end
+        end
+        return list
+    end,
+    default = function(c, arch) return { kWarps = warps(c, 8) } end,
+    unsupported = function(c, arch)
+        if c.kWidth % 16 ~= 0 then
+            return "the expert input width must be a multiple of 16 (one NVFP4 block)"
+        end
+        if c.kCodeBytes * 2 ~= c.kWidth or c.kBlocks * 16 ~= c.kWidth then
+            return "codes and scales must have width / 2 and width / 16 elements a row"
+        end
+        if c.kWarps and c.kBlocks > c.kWarps * 32 * 4 then
+            return "more than four blocks a thread: take more warps"
+        end
+    end,
+    early = true,
+    triggers = true,
+}
