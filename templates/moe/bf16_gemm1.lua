@@ -1,44 +1,14 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- First routed GEMM on bf16 weights, with SwiGLU in its epilogue.
 
+local routed = include "moe/routed.lua"
+
 local function step(c)
     return c.kWidth % 32 == 0 and 32 or 16
 end
 
--- Largest power of two of warps, at most `most`, that all have a step.
-local function warps(steps, most)
-    local n = 1
-    while n * 2 <= math.min(most, steps) do
-        n = n * 2
-    end
-    return n
-end
-
--- Slices of one block: enough blocks to fill the machine, few enough that the routing is read seldom.
-local function slices(c)
-    return c.kColumns >= 2048 and 8 or c.kColumns >= 512 and 4 or 1
-end
-
-local function tactic(c, most, held, n)
-    local steps = c.kWidth // step(c)
-    held = math.min(held, steps)
-    return { kWarps = warps((steps + held - 1) // held, most), kHeld = held, kSlices = n }
-end
-
--- Warps at most, steps held, slices: what is left of each after fitting it to the shape, without repetition.
-local function tactics(c, arch)
-    local list, seen = {}, {}
-    for _, t in ipairs { { 16, 4 }, { 8, 4 }, { 16, 2 }, { 8, 2 }, { 4, 2 }, { 8, 1 }, { 4, 1 } } do
-        for _, n in ipairs { slices(c), 2 * slices(c), 1 } do
-            local new = tactic(c, t[1], t[2], n)
-            local key = new.kWarps .. "," .. new.kHeld .. "," .. new.kSlices
-            if not seen[key] then
-                seen[key] = true
-                table.insert(list, new)
-            end
-        end
-    end
-    return list
+local function steps(c)
+    return c.kWidth // step(c)
 end
 
 return provider "moe/bf16_gemm1" {
@@ -72,7 +42,7 @@ return provider "moe/bf16_gemm1" {
     launch = function(c, arch)
         return {
             grid = { c.kMaxCtas, (c.kColumns // 16 + c.kSlices - 1) // c.kSlices, 1 }, block = c.kWarps * 32,
-            shared = 2 * c.kWarps * 2 * 8 * 20 * 4, registers = c.kWarps > 8 and 128 or 168,
+            shared = routed.shared(c), registers = c.kWarps > 8 and 128 or 168,
         }
     end,
     -- The most that the routes can touch: one expert a tile.
@@ -83,12 +53,13 @@ return provider "moe/bf16_gemm1" {
             operations = 2 * c.kMaxCtas * c.kGateUp * c.kWidth,
         }
     end,
-    tactics = tactics,
+    tactics = function(c, arch)
+        return routed.tactics(steps(c), c.kColumns,
+            { { 16, 2 }, { 8, 4 }, { 8, 2 }, { 4, 4 }, { 16, 1 }, { 8, 1 }, { 4, 1 } })
+    end,
     default = function(c, arch)
-        if arch.name == "host" then
-            return tactic(c, 4, 1, slices(c))
-        end
-        return tactic(c, 16, 4, slices(c))
+        local host = arch.name == "host"
+        return routed.fit(steps(c), host and 4 or 16, host and 1 or 2, routed.slices(c.kColumns))
     end,
     unsupported = function(c, arch)
         if c.kWidth % 16 ~= 0 then

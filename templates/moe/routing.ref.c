@@ -13,6 +13,12 @@ typedef struct {
     const double *ids;
 } routing_job;
 
+/* One token: its inputs and what the selection goes by. */
+typedef struct {
+    const float *logits, *bias;
+    float score[1024], key[1024];
+} routing_token;
+
 static routing_job read_job(lathe_ref *r, int rank) {
     routing_job job = {.r = r,
                        .rank = rank,
@@ -46,25 +52,61 @@ static int64_t best_expert(const float *key, const bool *taken, int64_t experts)
     return best;
 }
 
-static void select_experts(const routing_job *job, const float *logits, const float *bias,
-                           double *ids, double *weights) {
+/* Distance of two experts' keys in ulp of the score; endless where a rule decides and not rounding:
+ * equal inputs, NaN. */
+static double key_distance(const routing_token *token, int64_t a, int64_t b) {
+    const bool alike = token->logits[a] == token->logits[b] && token->bias[a] == token->bias[b];
+    if (a == b)
+        return 0;
+    if (alike || isnan(token->key[a]) || isnan(token->key[b]))
+        return (double)INFINITY;
+    const float size = fmaxf(fmaxf(token->score[a], token->score[b]), fabsf(token->key[a]));
+    const double ulp = (double)(nextafterf(size, INFINITY) - size);
+    return fabs((double)token->key[a] - (double)token->key[b]) / ulp;
+}
+
+/* Follows what the launch chose where it differs by no more than rounding. */
+static void follow_observed(const routing_job *job, const routing_token *token, int64_t t,
+                            double *ids) {
+    const int32_t *seen = lathe_ref_observed(job->r, job->rank, "ids");
+    bool taken[1024] = {false};
+    double distance = 0;
+    bool differs = false;
+    if (seen == NULL)
+        return;
+    seen += t * job->top_k;
+    for (int64_t k = 0; k < job->top_k; ++k) {
+        if (seen[k] < 0 || seen[k] >= job->experts || taken[seen[k]])
+            return; /* no selection at all */
+        taken[seen[k]] = true;
+        differs = differs || seen[k] != (int64_t)ids[k];
+        distance = fmax(distance, key_distance(token, seen[k], (int64_t)ids[k]));
+    }
+    if (differs && lathe_ref_flip(job->r, job->rank, t, distance))
+        for (int64_t k = 0; k < job->top_k; ++k)
+            ids[k] = seen[k];
+}
+
+static void select_experts(const routing_job *job, routing_token *token, int64_t t, double *ids,
+                           double *weights) {
     const float scale = (float)lathe_ref_real(job->r, "kScale");
     const double epsilon = lathe_ref_real(job->r, "kEpsilon");
-    float score[1024], key[1024];
     bool taken[1024] = {false};
-    for (int64_t e = 0; e < job->experts; ++e) {
-        score[e] = sigmoid(scale * logits[e]);
-        key[e] = score[e] + bias[e];
-    }
     double sum = 0;
+    for (int64_t e = 0; e < job->experts; ++e) {
+        token->score[e] = sigmoid(scale * token->logits[e]);
+        token->key[e] = token->score[e] + token->bias[e];
+    }
     for (int64_t k = 0; k < job->top_k; ++k) {
-        const int64_t e = best_expert(key, taken, job->experts);
+        const int64_t e = best_expert(token->key, taken, job->experts);
         taken[e] = true;
         ids[k] = (double)e;
-        sum += (double)score[e];
     }
+    follow_observed(job, token, t, ids);
+    for (int64_t k = 0; k < job->top_k; ++k)
+        sum += (double)token->score[(int64_t)ids[k]];
     for (int64_t k = 0; k < job->top_k; ++k) {
-        weights[k] = (double)(float)((double)score[(int64_t)ids[k]] / (sum + epsilon));
+        weights[k] = (double)(float)((double)token->score[(int64_t)ids[k]] / (sum + epsilon));
         if (lathe_ref_int(job->r, "kBf16Weights"))
             weights[k] = lathe_bf16_round(weights[k]);
     }
@@ -83,7 +125,8 @@ static void select_all(const routing_job *job, double *ids, double *weights) {
                 weight[k] = 0;
             }
         } else {
-            select_experts(job, logits + t * job->experts, bias, id, weight);
+            routing_token token = {.logits = logits + t * job->experts, .bias = bias};
+            select_experts(job, &token, t, id, weight);
         }
     }
 }

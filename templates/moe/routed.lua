@@ -1,0 +1,47 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Tactics that the routed GEMMs share. A block's warps split k in runs of `held` steps and work through `slices` slices of rows.
+local routed = {}
+
+-- Largest power of two of warps, at most `most`, that all have a run of steps.
+local function warps(runs, most)
+    local n = 1
+    while n * 2 <= math.min(most, runs) do
+        n = n * 2
+    end
+    return n
+end
+
+-- What is left of a wish after fitting it to the number of steps.
+function routed.fit(steps, most, held, slices)
+    held = math.min(held, steps)
+    return { kWarps = warps((steps + held - 1) // held, most), kHeld = held, kSlices = slices }
+end
+
+-- Slices of a block for an output of `width`: enough blocks to fill the machine, few enough that a block's start is seldom.
+function routed.slices(width)
+    return width >= 2048 and 8 or width >= 512 and 4 or 1
+end
+
+-- All tactics for a number of steps and an output width; wishes are pairs of warps and held steps.
+function routed.tactics(steps, width, wishes)
+    local list, seen = {}, {}
+    local slices = routed.slices(width)
+    for _, wish in ipairs(wishes) do
+        for _, n in ipairs { slices, 2 * slices, 1 } do
+            local new = routed.fit(steps, wish[1], wish[2], n)
+            local key = new.kWarps .. "," .. new.kHeld .. "," .. new.kSlices
+            if not seen[key] then
+                seen[key] = true
+                table.insert(list, new)
+            end
+        end
+    end
+    return list
+end
+
+-- Two buffers of every warp's sums: two sets of 16 rows, eight tokens, 20 floats apart.
+function routed.shared(c)
+    return 2 * c.kWarps * 2 * 8 * 20 * 4
+end
+
+return routed
