@@ -49,6 +49,7 @@ static unsigned e4m3_code(double v) {
     unsigned best = 0;
     if (isnan(v))
         return 127;
+    v = fmin(v, 448);
     for (unsigned code = 1; code < 127; ++code) {
         const double here = fabs(e4m3_value(code) - v), there = fabs(e4m3_value(best) - v);
         if (here < there || (here == there && code % 2 == 0))
@@ -57,16 +58,15 @@ static unsigned e4m3_code(double v) {
     return best;
 }
 
+/* Nearest e2m1, ties to the even code, saturating; NaN gives 7. */
 static unsigned e2m1_code(double v) {
     static const double magnitude[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    const double size = fmin(fabs(v), 6);
     unsigned best = 0;
     if (isnan(v))
         return 7;
-    if (isinf(v))
-        best = 7;
-    for (unsigned code = 1; code < 8 && !isinf(v); ++code) {
-        const double here = fabs(magnitude[code] - fabs(v)),
-                     there = fabs(magnitude[best] - fabs(v));
+    for (unsigned code = 1; code < 8; ++code) {
+        const double here = fabs(magnitude[code] - size), there = fabs(magnitude[best] - size);
         if (here < there || (here == there && code % 2 == 0))
             best = code;
     }

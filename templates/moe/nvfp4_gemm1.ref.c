@@ -33,6 +33,7 @@ static double e4m3_round(double v) {
     unsigned best = 0;
     if (isnan(v))
         return v;
+    v = fmin(v, 448);
     for (unsigned code = 1; code < 127; ++code) {
         const double here = fabs(e4m3_value(code) - v), there = fabs(e4m3_value(best) - v);
         if (here < there || (here == there && code % 2 == 0))
@@ -41,13 +42,14 @@ static double e4m3_round(double v) {
     return e4m3_value(best);
 }
 
+/* Nearest e2m1, ties to the even code, saturating; NaN gives 7. */
 static unsigned e2m1_code(double v) {
-    unsigned best = isinf(v) ? 7 : 0;
+    const double size = fmin(fabs(v), 6);
+    unsigned best = 0;
     if (isnan(v))
         return 7;
-    for (unsigned code = 1; code < 8 && !isinf(v); ++code) {
-        const double here = fabs(e2m1_values[code] - fabs(v));
-        const double there = fabs(e2m1_values[best] - fabs(v));
+    for (unsigned code = 1; code < 8; ++code) {
+        const double here = fabs(e2m1_values[code] - size), there = fabs(e2m1_values[best] - size);
         if (here < there || (here == there && code % 2 == 0))
             best = code;
     }

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// moe/norm_quantise: zero rows and zero blocks, blocks too small for their scale, NaN and infinite
+// values, huge and tiny global scales, K-split sums.
+#include "harness.h"
+#include "moe/norm_quantise.cuh"
+
+#include <cmath>
+
+extern "C" void lathe_ref_moe_norm_quantise(lathe_ref *r);
+
+template <int rows, int width, int splits, int has_h1, int warps>
+struct Config {
+    static constexpr int kRows = rows, kWidth = width, kCodeBytes = width / 2, kBlocks = width / 16;
+    static constexpr int kSplits = splits, kCenter = rows % 2, kHasH1 = has_h1, kWarps = warps;
+    static constexpr double kEps = 1e-5;
+};
+using Tiny = Config<5, 64, 0, 1, 1>;
+using Odd = Config<6, 1040, 3, 1, 1>; // 65 blocks: three slots, the last nearly empty
+using Real = Config<8, 4096, 2, 0, 8>;
+
+template <class C>
+static double pooled(int64_t i) {
+    const int64_t row = i / C::kWidth, column = i % C::kWidth, block = column / 16;
+    const double v =
+        std::sin(static_cast<double>(i) * 0.37) + 0.5 * std::cos(static_cast<double>(i * i % 97));
+    if (row == 1)
+        return i % 2 == 0 ? 0.0 : -0.0; // a zero row, with its signs
+    if (row == 2 && C::kWidth > 64)
+        return column == 20 ? NAN : v;
+    if (row == 3)
+        return v * 1e-12; // eps rules
+    if (row == 4)
+        return v * 1e8;
+    if (block == 1)
+        return 0; // a zero block
+    if (block == 2)
+        return v * 1e-7; // its scale rounds to zero
+    return v;
+}
+
+template <class C>
+static void check(const char *name, double global) {
+    Kernel k(name, norm_quantise<C>, lathe_ref_moe_norm_quantise);
+    LATHE_CONSTANTS(k, C, kRows, kWidth, kCodeBytes, kBlocks, kSplits, kCenter, kHasH1, kEps);
+    if (C::kSplits == 0) {
+        k.in("columns", {C::kRows, C::kWidth}).each([](int, int64_t i) { return pooled<C>(i); });
+        k.null("partials");
+    } else {
+        constexpr int64_t n = int64_t{C::kRows} * C::kWidth;
+        k.null("columns");
+        k.in("partials", {C::kSplits, C::kRows, C::kWidth}).each([](int, int64_t i) {
+            return pooled<C>(i % n) * (i / n == 0 ? 0.75 : i / n == 1 ? 0.5 : -0.25);
+        });
+    }
+    k.in("gain", {C::kWidth}).normal(0.2, 0.6);
+    k.in("input_gscale", {1}).fill(global);
+    if (C::kHasH1)
+        k.out("h1", {C::kRows, C::kWidth});
+    else
+        k.null("h1");
+    k.out("codes", {C::kRows, C::kCodeBytes});
+    k.out("scales", {C::kRows, C::kBlocks});
+    k.launch({C::kRows}, C::kWarps * 32, C::kWarps * 4);
+    k.allow("codes", 1e-3, "design.md, what a number may be off by, line 2: rounding ties");
+    k.run();
+}
+
+int main() {
+    for (double global : {1.0, 311.7, 1e30, 1e-30}) {
+        check<Tiny>("tiny", global);
+        check<Odd>("odd", global);
+        check<Real>("real", global);
+    }
+    return finish("moe/norm_quantise");
+}
