@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention/paged: splits, windows, head widths, lengths and page sizes; what a query cannot see is
+// poisoned; and an early start behind attention/qkv_front.
+#include "harness.h"
+#include "attention/paged.cuh"
+#include "attention/qkv_front.cuh"
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+
+extern "C" void lathe_ref_attention_paged(lathe_ref *r);
+extern "C" void lathe_ref_attention_qkv_front(lathe_ref *r);
+
+struct Plain {
+    static constexpr int kRows = 8, kRequests = 1, kHeads = 16, kKvHeads = 2, kDim = 64,
+                         kPageTokens = 16, kPacked = 128, kTableWidth = 20, kOut = 1024,
+                         kWindow = 0, kMaxContext = 320, kWarps = 2, kTiles = 2, kSplits = 2,
+                         kSlices = 2;
+    static constexpr float kScale = 0.684125810f, kEps = 1e-5f;
+};
+struct Split1 : Plain {
+    static constexpr int kSplits = 1, kTiles = 1, kSlices = 4;
+};
+struct Split8 : Plain {
+    static constexpr int kSplits = 8, kWarps = 1;
+};
+struct Window40 : Plain {
+    static constexpr int kWindow = 40, kSplits = 3, kWarps = 1;
+};
+struct Window24 : Plain { // two requests of four rows, more heads than a slice holds
+    static constexpr int kRequests = 2, kWindow = 24, kTiles = 1, kSlices = 2;
+};
+struct Small : Plain { // one row a request, most of a tile empty
+    static constexpr int kRows = 4, kRequests = 4, kHeads = 4, kKvHeads = 2, kDim = 32,
+                         kPacked = 64, kOut = 128, kTiles = 1, kSlices = 1;
+};
+struct SmallWindow : Small {
+    static constexpr int kWindow = 33, kWarps = 4;
+};
+struct Split33 : Small {
+    static constexpr int kRows = 1, kRequests = 1, kMaxContext = 640, kTableWidth = 40,
+                         kSplits = 33, kWarps = 1;
+};
+struct Narrow : Small { // as many kv heads as heads
+    static constexpr int kRows = 6, kRequests = 3, kKvHeads = 4, kDim = 16, kPacked = 32, kOut = 64,
+                         kWindow = 24;
+};
+struct Wide : Small {
+    static constexpr int kRows = 8, kRequests = 1, kHeads = 2, kKvHeads = 1, kDim = 128,
+                         kPacked = 256, kOut = 256, kSplits = 4;
+};
+struct Page64 : Small {
+    static constexpr int kPageTokens = 64, kTableWidth = 5, kWindow = 70, kSplits = 3, kWarps = 3;
+};
+
+// Requests of the given lengths over shuffled pages.
+template <class C>
+struct Scene {
+    static constexpr int kQ = C::kRows / C::kRequests;
+    static constexpr int kPages = C::kRequests * C::kTableWidth + 2;
+    std::vector<int> lengths, tables;
+    std::vector<std::pair<int, int>> owner; // of each slot: request and position; -1: none sees it
+
+    explicit Scene(std::vector<int> seq_lens)
+        : lengths(std::move(seq_lens)), owner(kPages * C::kPageTokens, {-1, -1}) {
+        // An entry of which no key is visible is a page far outside the cache.
+        tables.assign(C::kRequests * C::kTableWidth, INT_MIN / 2);
+        for (int r = 0; r < C::kRequests; r++)
+            for (int key = first(r); key < length(r); key++) {
+                const int entry = r * C::kTableWidth + key / C::kPageTokens;
+                const int page = (entry * 7 + 3) % kPages;
+                tables[static_cast<size_t>(entry)] = page;
+                at(page * C::kPageTokens + key % C::kPageTokens) = {r, key};
+            }
+    }
+    int length(int request) const {
+        return lengths[static_cast<size_t>(request)];
+    }
+    // First key that any query of the request sees.
+    int first(int request) const {
+        return C::kWindow > 0 ? std::max(0, length(request) - kQ - C::kWindow + 1) : 0;
+    }
+    std::pair<int, int> &at(int slot) {
+        return owner[static_cast<size_t>(slot)];
+    }
+};
+
+static double noise(int64_t i) {
+    return std::sin(static_cast<double>(i % 99991) * 12.9898) * 1.7;
+}
+
+// Of cache element i: its request and key, and whether it is of the value.
+template <class C>
+struct Element {
+    int request, key;
+    bool is_value;
+};
+
+// `spoil` says which visible elements are replaced, and by what.
+template <class C>
+using Spoil = std::function<double(const Element<C> &, double)>;
+
+template <class C>
+static double cache_element(Scene<C> &scene, const Spoil<C> &spoil, int64_t i) {
+    const int64_t row = i / C::kPacked; // [page, kv head, token]
+    const int page = static_cast<int>(row / C::kPageTokens / C::kKvHeads);
+    const auto [request, key] =
+        scene.at(page * C::kPageTokens + static_cast<int>(row % C::kPageTokens));
+    if (request < 0)
+        return NAN;
+    const double value = noise(i * 31 + key);
+    const Element<C> element = {request, key, i % C::kPacked >= C::kDim};
+    return spoil ? spoil(element, value) : value;
+}
+
+template <class C>
+static void add_workspace(Kernel &k) {
+    k.workspace("partial_o", {C::kSplits, C::kRows, C::kHeads, C::kDim});
+    k.workspace("partial_sums", {C::kSplits, C::kRows, C::kHeads, 2});
+    k.workspace("counters", {C::kRequests, C::kKvHeads, C::kSlices}, true);
+    LATHE_CONSTANTS(k, C, kRows, kRequests, kHeads, kKvHeads, kDim, kPageTokens, kTableWidth,
+                    kWindow, kScale, kEps);
+    k.launch({C::kSplits, C::kKvHeads * C::kSlices, C::kRequests}, C::kWarps * 32,
+             C::kWarps * C::kTiles * 16 * ((C::kDim + 4) * 4 + 8) + 16);
+    k.allow("y", 4e-4, "a tenth of line 1 of the contract");
+}
+
+template <class C>
+static void check(const char *name, std::vector<int> lengths, const Spoil<C> &spoil = nullptr) {
+    Scene<C> scene(std::move(lengths));
+    Kernel k(name, paged_attention<C>, lathe_ref_attention_paged);
+    k.in("q", {C::kRows, C::kHeads, C::kDim}).normal(0, 0.5);
+    k.in("cache", {Scene<C>::kPages, C::kKvHeads, C::kPageTokens, C::kPacked})
+        .each([&](int, int64_t i) { return cache_element<C>(scene, spoil, i); });
+    k.in("block_tables", {C::kRequests, C::kTableWidth}).raw(scene.tables.data());
+    k.in("seq_lens", {C::kRequests}).raw(scene.lengths.data());
+    // Padding has no say: the gate of a request of length zero is NaN.
+    k.in("gate", {C::kRows, C::kHeads, C::kDim}).each([&](int, int64_t i) {
+        const int64_t request = i / (C::kHeads * C::kDim * Scene<C>::kQ);
+        return scene.length(static_cast<int>(request)) > 0 ? noise(i * 17 + 5) * 2 : NAN;
+    });
+    k.out("y", {C::kRows, C::kOut});
+    add_workspace<C>(k);
+    k.repeat(2); // the second launch finds the counters as the first left them
+    k.run();
+}
+
+// Values and keys that some queries of a step see and others do not: who does not stays clean.
+template <class C>
+static void check_spoilt(const char *name, int length, int key, bool value, double poison) {
+    check<C>(name, {length}, [=](const Element<C> &e, double x) {
+        return e.key == key && e.is_value == value ? poison : x;
+    });
+}
+
+// A score far above the others at one key, moved over the whole context: the running maximum
+// changes early, late and never.
+static void check_peak(int length, int key) {
+    check<Split8>("peak", {length}, [=](const Element<Split8> &e, double x) {
+        return e.key == key && !e.is_value ? x * 8 : x;
+    });
+}
+
+struct Front {
+    static constexpr int kRows = 4, kHeads = 4, kKvHeads = 2, kDim = 32, kWidth = 384, kSplits = 0,
+                         kPageTokens = 16, kPacked = 64, kRope = 0, kPositions = 0, kThreads = 64;
+    static constexpr float kEps = 1e-5f;
+};
+
+// Launched early behind the kernel that writes its queries, gate and newest cache rows.
+static void check_early() {
+    using C = Small;
+    Scene<C> scene({17, 1, 64, 33});
+    Kernel front("front", qkv_front<Front>, lathe_ref_attention_qkv_front);
+    front.in("qkvg", {Front::kRows, Front::kWidth}).normal(0, 1);
+    front.null("qkvg_partials");
+    front.in("positions", {Front::kRows}).fill(0);
+    front.null("rope");
+    front.in("slots", {Front::kRows}).each([&](int, int64_t r) {
+        const std::pair<int, int> newest = {static_cast<int>(r),
+                                            scene.length(static_cast<int>(r)) - 1};
+        return static_cast<double>(std::find(scene.owner.begin(), scene.owner.end(), newest) -
+                                   scene.owner.begin());
+    });
+    front.out("q", {C::kRows, C::kHeads, C::kDim});
+    front.out("gate", {C::kRows, C::kHeads, C::kDim});
+    front.inout("cache", {Scene<C>::kPages, C::kKvHeads, C::kPageTokens, C::kPacked})
+        .each([&](int, int64_t i) { return cache_element<C>(scene, nullptr, i); });
+    LATHE_CONSTANTS(front, Front, kRows, kHeads, kKvHeads, kDim, kSplits, kPageTokens, kPositions,
+                    kEps);
+    front.launch({Front::kRows * Front::kWidth / 8 / Front::kThreads}, Front::kThreads, 0);
+
+    Kernel k("early", paged_attention<C>, lathe_ref_attention_paged);
+    k.same_as("q", front, "q");
+    k.same_as("cache", front, "cache");
+    k.in("block_tables", {C::kRequests, C::kTableWidth}).raw(scene.tables.data());
+    k.in("seq_lens", {C::kRequests}).raw(scene.lengths.data());
+    k.same_as("gate", front, "gate");
+    k.out("y", {C::kRows, C::kOut});
+    add_workspace<C>(k);
+    k.early();
+    harness::run({&front, &k});
+}
+
+int main() {
+    check<Plain>("two splits", {300});
+    check<Split1>("one split", {77});
+    check<Split8>("eight splits", {313});
+    check<Split8>("more splits than keys", {40});
+    check<Split33>("33 splits", {601});
+    check<Plain>("a single key", {1});
+    check<Small>("a single key each", {1, 1, 16, 17});
+    check<Small>("a padded request", {31, 0, 320, 2});
+    check<Plain>("only a padded request", {0});
+    check<Plain>("shorter than its rows", {5});
+    check<Window40>("a window", {315});
+    check<Window40>("a window within the first page", {43});
+    check<Window40>("not beyond the window", {39});
+    check<Window24>("two lengths and a window", {29, 250});
+    check<SmallWindow>("windows at the ends of pages", {48, 49, 64, 65});
+    check<SmallWindow>("a padded request and a window", {0, 200, 33, 34});
+    check<Narrow>("heads of 16", {26, 0, 111});
+    check<Wide>("heads of 128", {150});
+    check<Page64>("pages of 64", {64, 65, 300, 0});
+
+    check_spoilt<Plain>("the newest value is NaN", 200, 199, true, NAN);
+    check_spoilt<Plain>("the newest value is infinite", 200, 199, true, INFINITY);
+    check_spoilt<Plain>("a newer key is NaN", 200, 196, false, NAN);
+    check_spoilt<Window40>("the oldest value is NaN", 200, 200 - 8 - 40 + 1, true, NAN);
+    check_spoilt<Window40>("an old key is NaN", 200, 200 - 8 - 40 + 3, false, NAN);
+    check_spoilt<Plain>("everybody's value is NaN", 200, 20, true, NAN);
+
+    check_peak(200, 0);
+    check_peak(200, 100);
+    check_peak(200, 199);
+    check_early();
+    return finish("attention/paged");
+}
