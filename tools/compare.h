@@ -21,8 +21,9 @@ typedef enum {
 
 #define LATHE_STEP_TOLERANCE 1.5e-2 /* line 3 */
 #define LATHE_STEP_NOISE_FACTOR 3.0 /* line 3 */
-#define LATHE_MARGIN_ULPS 4.0 /* line 2: routing scores closer than this may be taken either way   \
-                               */
+#define LATHE_MARGIN_ULPS                                                                          \
+    4.0 /* line 2: routing scores closer than this may be taken either way                         \
+         */
 
 typedef struct {
     lathe_rule rule;

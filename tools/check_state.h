@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the parts of the checker share while one step is checked. */
+#ifndef LATHE_CHECK_STATE_H
+#define LATHE_CHECK_STATE_H
+
+#include "check.h"
+#include "compare.h"
+#include "image.h"
+#include "named.h"
+#include "reference_call.h"
+
+#define LATHE_CHECK_OUTPUTS 32 /* of one launch */
+
+/* Where the contents of a buffer come from, when not from a layer. */
+enum { LATHE_FROM_NOWHERE = -3, LATHE_FROM_EPILOGUE = -1 };
+
+/* What a launch wrote, kept for the whole-step comparison. */
+typedef struct {
+    void **values; /* per rank * argument; NULL where not kept */
+} lathe_check_saved;
+
+typedef struct {
+    const lathe_check_options *options;
+    lathe_check_result *result;
+    const lathe_step_table *table;
+    int ranks;
+    const lathe_step_launch *launches[LATHE_REF_RANKS]; /* of the variant */
+    int launch_count;
+    lathe_image *weights[LATHE_REF_RANKS]; /* read once */
+    lathe_image *start[LATHE_REF_RANKS]; /* inputs, caches and persistent buffers before the step */
+    lathe_image *end[LATHE_REF_RANKS];   /* everything else after it */
+    lathe_image *defined[LATHE_REF_RANKS]; /* 1 for every byte that a reference defines */
+    lathe_check_saved *saved;              /* per launch */
+    int *written;                          /* per buffer: the layer that wrote it last */
+    bool overridden;                       /* a value within the step came from a file */
+    char *message;
+    size_t size;
+} lathe_check_state;
+
+typedef struct {
+    const lathe_step_value *value;
+    int rank;
+    lathe_comparison comparison;
+    int64_t changed; /* elements of an inout argument that should have stayed */
+} lathe_check_output;
+
+/* One row of the table. */
+typedef struct {
+    const lathe_step_launch *launch;
+    int output_count;
+    lathe_check_output outputs[LATHE_CHECK_OUTPUTS];
+    const lathe_ref *ref;
+    char note[320]; /* what else is wrong, or "" */
+    bool pass;
+} lathe_check_row;
+
+/* Sets the message and returns the status. */
+__attribute__((format(printf, 3, 4))) lathe_status
+lathe_check_refuse(lathe_check_state *c, lathe_status status, const char *format, ...);
+/* The same with the message of rank's engine. */
+lathe_status lathe_check_refuse_engine(lathe_check_state *c, int rank, lathe_status status);
+
+/* The name of a value that `launch` writes, or that was written by layer `written`. */
+void lathe_check_name(const lathe_step_value *value, int written, char *name, size_t size);
+int lathe_check_writer(const lathe_step_launch *launch);
+
+/* One launch: inputs read back, outputs poisoned, launched, compared, reported, kept as
+ * saved[index] (index -1: not). */
+LATHE_CHECKED lathe_status lathe_check_launch(lathe_check_state *c,
+                                              const lathe_step_launch *const *launch, int index);
+/* Replaces the values that the launch reads by those of the inputs folder. */
+LATHE_CHECKED lathe_status lathe_check_override(lathe_check_state *c,
+                                                const lathe_step_launch *const *launch);
+/* The whole step against the chained reference. */
+LATHE_CHECKED lathe_status lathe_check_chain(lathe_check_state *c);
+/* The normal schedule and the graph against the launches one by one. */
+LATHE_CHECKED lathe_status lathe_check_schedules(lathe_check_state *c);
+
+void lathe_check_print_head(const lathe_check_state *c);
+void lathe_check_print_row(const lathe_check_state *c, const lathe_check_row *row);
+
+#endif

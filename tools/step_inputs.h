@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The inputs of one step: tokens, positions, lengths, block tables, slots and what the KV caches
+ * hold before it. Seeded, or read from .npy files (step_files.h).
+ *
+ * Seeded inputs are as unkind as the interface allows: pages in shuffled order, table entries that
+ * must not be read hold nonsense, and every slot of a cache that no query may see holds NaN. */
+#ifndef LATHE_STEP_INPUTS_H
+#define LATHE_STEP_INPUTS_H
+
+#include "step.h"
+
+typedef struct {
+    uint64_t seed;
+    int64_t context; /* tokens of the longest request, those of the step included; 0: the maximum */
+    bool padding;    /* the last request of several is padding: length 0, slot -1 */
+    const char *from; /* folder of .npy files, or NULL */
+} lathe_step_inputs;
+
+/* Writes all inputs of a variant, and the caches. */
+LATHE_CHECKED lathe_status lathe_step_inputs_write(lathe_engine *engine, int variant,
+                                                   const lathe_step_inputs *inputs, char *message,
+                                                   size_t size);
+
+#endif
