@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Parses the arguments of `lathe run`. */
+#include "run_options.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+
+static const char help[] =
+    "usage: lathe run DIR|LAYOUT [options]\n"
+    "\n"
+    "Builds a generated directory (a layout is generated first) and runs its decode step.\n"
+    "\n"
+    "  --check            compare every launch with its reference, on calm weights the whole step "
+    "too\n"
+    "  --failures         with --check, print only what fails\n"
+    "  --weights WHAT     a checkpoint (folder, index or file), calm:SEED or unkind:SEED  "
+    "[calm:1]\n"
+    "  --inputs DIR       step inputs, and in check mode any value, from DIR/NAME.npy\n"
+    "  --dump DIR         write what every launch wrote (with --check), else the outputs\n"
+    "  --steps N          steps to run  [1]\n"
+    "  --seed S           of the step's inputs  [1]\n"
+    "  --context N,...    tokens of the longest request; several are run in turn  [the maximum]\n"
+    "  --variant NAME     one batch variant instead of all\n"
+    "  --noise X          with --check: relative noise that a golden case records for its whole "
+    "step\n"
+    "  --device cuda|host [host]\n"
+    "  --schedule S       seed of the host device's schedule  [1]\n"
+    "  --cache DIR        of compiled kernels\n"
+    "  --tp N  --arch A  --deployment NAME     for a layout: what to generate\n";
+
+static int refuse(const char *what, const char *found, const char *allowed) {
+    fprintf(stderr, "lathe run: %s '%s'; allowed: %s\n", what, found, allowed);
+    return LATHE_EXIT_USAGE + 1;
+}
+
+static bool parse_count(const char *text, int64_t *value) {
+    char *end;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return errno == 0 && *text >= '0' && *text <= '9' && *end == 0;
+}
+
+static int parse_contexts(const char *text, lathe_run_options *o) {
+    char copy[512];
+    char *save = NULL;
+    if (strlen(text) >= sizeof copy)
+        return refuse("--context", text, "numbers with commas between");
+    strcpy(copy, text);
+    for (char *word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+        int64_t n;
+        if (o->context_count == LATHE_RUN_CONTEXTS || !parse_count(word, &n) || n < 1)
+            return refuse("--context", text, "at most 16 numbers from 1 with commas between");
+        o->contexts[o->context_count++] = n;
+    }
+    return 0;
+}
+
+static int parse_number(const char *name, const char *text, int64_t least, int64_t *value) {
+    if (parse_count(text, value) && *value >= least)
+        return 0;
+    return refuse(name, text, least ? "a number from 1" : "a number from 0");
+}
+
+static int parse_seed(const char *name, const char *text, uint64_t *value) {
+    int64_t n = 0;
+    const int status = parse_number(name, text, 0, &n);
+    *value = (uint64_t)n;
+    return status;
+}
+
+static int parse_noise(const char *text, double *value) {
+    char *end;
+    *value = strtod(text, &end);
+    if (end != text && *end == 0 && *value >= 0 && *value < 1)
+        return 0;
+    return refuse("--noise", text, "a number from 0 to 1");
+}
+
+static int parse_device(const char *text, lathe_run_options *o) {
+    o->device = strcmp(text, "cuda") == 0 ? LATHE_DEVICE_CUDA : LATHE_DEVICE_HOST;
+    if (o->device == LATHE_DEVICE_HOST && strcmp(text, "host") != 0)
+        return refuse("--device", text, "cuda, host");
+    return 0;
+}
+
+/* Options that take a value. Returns -1 for a name that is none. */
+static int parse_pair(const char *name, const char *value, lathe_run_options *o) {
+    const struct {
+        const char *name;
+        const char **to;
+    } texts[] = {
+        {"--tp", &o->tp},           {"--arch", &o->arch},      {"--deployment", &o->deployment},
+        {"--weights", &o->weights}, {"--inputs", &o->inputs},  {"--dump", &o->dump},
+        {"--cache", &o->cache},     {"--variant", &o->variant}};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; ++i)
+        if (strcmp(name, texts[i].name) == 0) {
+            *texts[i].to = value;
+            return 0;
+        }
+    if (strcmp(name, "--device") == 0)
+        return parse_device(value, o);
+    if (strcmp(name, "--steps") == 0)
+        return parse_number(name, value, 1, &o->steps);
+    if (strcmp(name, "--seed") == 0)
+        return parse_seed(name, value, &o->seed);
+    if (strcmp(name, "--schedule") == 0)
+        return parse_seed(name, value, &o->schedule);
+    if (strcmp(name, "--context") == 0)
+        return parse_contexts(value, o);
+    if (strcmp(name, "--noise") == 0)
+        return parse_noise(value, &o->noise);
+    return -1;
+}
+
+static bool parse_flag(const char *name, lathe_run_options *o) {
+    if (strcmp(name, "--check") == 0)
+        o->check = true;
+    else if (strcmp(name, "--failures") == 0)
+        o->failures_only = true;
+    else
+        return false;
+    return true;
+}
+
+static int parse_argument(int argc, char **argv, int *i, lathe_run_options *o) {
+    const char *name = argv[*i];
+    if (strcmp(name, "--help") == 0) {
+        fputs(help, stdout);
+        return LATHE_EXIT_OK + 1;
+    }
+    if (name[0] != '-') {
+        if (o->target)
+            return refuse("a second target", name, "one");
+        o->target = name;
+        return 0;
+    }
+    if (parse_flag(name, o))
+        return 0;
+    const int status = parse_pair(name, *i + 1 < argc ? argv[*i + 1] : "", o);
+    if (status < 0)
+        return refuse("unknown option", name, "those that lathe run --help lists");
+    if (*i + 1 >= argc)
+        return refuse("no value after", name, "one");
+    ++*i;
+    return status;
+}
+
+int lathe_run_options_parse(int argc, char **argv, lathe_run_options *options) {
+    *options =
+        (lathe_run_options){.weights = "calm:1", .tp = "1", .steps = 1, .seed = 1, .schedule = 1};
+    for (int i = 1; i < argc; ++i) {
+        const int status = parse_argument(argc, argv, &i, options);
+        if (status != 0)
+            return status;
+    }
+    if (!options->target) {
+        fputs(help, stderr);
+        return LATHE_EXIT_USAGE + 1;
+    }
+    return 0;
+}

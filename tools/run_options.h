@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The command line of `lathe run`. */
+#ifndef LATHE_RUN_OPTIONS_H
+#define LATHE_RUN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lathe.h"
+
+#define LATHE_RUN_CONTEXTS 16
+
+typedef struct {
+    const char *target; /* a generated directory, or a layout file */
+    const char *tp;     /* as written, for the generator */
+    const char *arch;
+    const char *deployment;
+    lathe_device_kind device;
+    bool check;
+    bool failures_only;
+    const char *weights; /* "calm:1" */
+    const char *inputs;
+    const char *dump;
+    const char *cache;
+    const char *variant; /* NULL: all */
+    int64_t steps;
+    uint64_t seed;
+    uint64_t schedule; /* of the host device */
+    int64_t contexts[LATHE_RUN_CONTEXTS];
+    int context_count;
+    double noise;
+} lathe_run_options;
+
+/* Reads the arguments after the command's name. Returns 0 to go on, else prints why (or the help)
+ * and returns the exit status plus one. */
+int lathe_run_options_parse(int argc, char **argv, lathe_run_options *options);
+
+#endif

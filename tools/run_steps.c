@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Steps through plan, run and finish. */
+#include "run_steps.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "image.h"
+#include "named.h"
+#include "step_files.h"
+#include "step_inputs.h"
+
+typedef struct {
+    const lathe_run_steps_options *o;
+    const lathe_step_table *table;
+    char *message;
+    size_t size;
+} runner;
+
+static lathe_status fail(const runner *r, lathe_status status) {
+    snprintf(r->message, r->size, "%s", lathe_message(r->o->engine));
+    return status;
+}
+
+static lathe_status plan(const runner *r, lathe_step_plan *p) {
+    const lathe_step_variant *v = &r->table->variants[r->o->variant];
+    lathe_batch batch = {.size = sizeof batch,
+                         .requests = v->requests,
+                         .q = v->q,
+                         .longest = r->o->context ? r->o->context : r->table->max_context,
+                         .page_tokens = r->table->page_tokens};
+    for (int g = 0; g < r->table->group_count; ++g)
+        if (r->table->groups[g].table_width > batch.table_width)
+            batch.table_width = r->table->groups[g].table_width;
+    const lathe_status status = lathe_plan(r->o->engine, &batch, p);
+    return status == LATHE_OK ? status : fail(r, status);
+}
+
+/* Calls `visit` for every instance of the outputs. */
+static lathe_status for_outputs(const runner *r, lathe_image *image,
+                                lathe_status (*visit)(const runner *, lathe_image *,
+                                                      const lathe_step_buffer *, int, void *),
+                                void *context) {
+    lathe_status status = LATHE_OK;
+    for (int b = 0; b < r->table->buffer_count; ++b) {
+        const lathe_step_buffer *buffer = &r->table->buffers[b];
+        if (buffer->lifetime != LATHE_LIFETIME_OUTPUT)
+            continue;
+        for (int i = 0; status == LATHE_OK && i < (buffer->per_layer ? buffer->layer_count : 1);
+             ++i)
+            status = visit(r, image, buffer, buffer->per_layer ? buffer->layers[i] : -1, context);
+    }
+    return status;
+}
+
+static lathe_status compare_output(const runner *r, lathe_image *first, const lathe_step_buffer *b,
+                                   int layer, void *identical) {
+    size_t bytes = 0;
+    const bool known = lathe_image_find(first, b, layer) != NULL;
+    const void *then = lathe_image_read(first, b, layer, &bytes);
+    lathe_image *image = known ? lathe_image_create(r->o->engine) : NULL;
+    const void *now = image ? lathe_image_read(image, b, layer, NULL) : then;
+    if (then && now && memcmp(then, now, bytes) != 0)
+        *(bool *)identical = false;
+    lathe_image_destroy(image);
+    return then && now ? LATHE_OK : fail(r, LATHE_NO_MEMORY);
+}
+
+static lathe_status dump_output(const runner *r, lathe_image *image, const lathe_step_buffer *b,
+                                int layer, void *context) {
+    char name[LATHE_NAMED_BYTES];
+    (void)context;
+    lathe_named_format(b->name, layer, name, sizeof name);
+    void *data = lathe_image_read(image, b, layer, NULL);
+    return data
+               ? lathe_named_write(r->o->dump, name, b->dtype, &b->shape, data, r->message, r->size)
+               : fail(r, LATHE_NO_MEMORY);
+}
+
+static double read_clock(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static lathe_status run_all(const runner *r, lathe_image *first, lathe_run_steps_result *result) {
+    lathe_step_plan p;
+    lathe_status status = plan(r, &p);
+    double spent = 0;
+    for (int64_t i = 0; status == LATHE_OK && i < r->o->steps; ++i) {
+        const double begin = read_clock();
+        status = lathe_run(r->o->engine, &p);
+        if (status == LATHE_OK)
+            status = lathe_finish(r->o->engine);
+        if (status != LATHE_OK)
+            return fail(r, status);
+        spent += read_clock() - begin;
+        status = for_outputs(r, first, compare_output, &result->identical);
+    }
+    result->milliseconds = spent / (double)r->o->steps;
+    if (status == LATHE_OK && r->o->dump)
+        status = for_outputs(r, first, dump_output, NULL);
+    return status;
+}
+
+lathe_status lathe_run_steps(const lathe_run_steps_options *options, lathe_run_steps_result *result,
+                             char *message, size_t size) {
+    const runner r = {options, lathe_engine_table(options->engine), message, size};
+    const bool files = options->inputs && lathe_step_files_exist(options->inputs);
+    const lathe_step_inputs inputs = {
+        .seed = options->seed, .context = options->context, .from = files ? options->inputs : NULL};
+    *result = (lathe_run_steps_result){.identical = true};
+    lathe_status status =
+        lathe_step_inputs_write(options->engine, options->variant, &inputs, message, size);
+    if (status != LATHE_OK)
+        return status;
+    lathe_image *first = lathe_image_create(options->engine);
+    if (!first) {
+        snprintf(message, size, "no memory");
+        return LATHE_NO_MEMORY;
+    }
+    status = run_all(&r, first, result);
+    lathe_image_destroy(first);
+    return status;
+}

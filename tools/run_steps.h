@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Runs a step through the public interface, as a host would: plan, run, finish. The bits of the
+ * outputs must be the same every time (design.md, "What a number may be off by", line 5). */
+#ifndef LATHE_RUN_STEPS_H
+#define LATHE_RUN_STEPS_H
+
+#include "step.h"
+
+typedef struct {
+    lathe_engine *engine;
+    int variant;
+    int64_t context; /* 0: the maximum */
+    uint64_t seed;
+    int64_t steps;
+    const char *inputs; /* folder, or NULL */
+    const char *dump;   /* folder, or NULL */
+} lathe_run_steps_options;
+
+typedef struct {
+    bool identical;
+    double milliseconds; /* host time of one step */
+} lathe_run_steps_result;
+
+LATHE_CHECKED lathe_status lathe_run_steps(const lathe_run_steps_options *options,
+                                           lathe_run_steps_result *result, char *message,
+                                           size_t size);
+
+#endif
