@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Covers a list of parts with the deployment's uses, read in order. */
+#include "cover.h"
+
+#include "text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const lathe_provider *find_provider(lathe_plan *plan, const lathe_use *use) {
+    for (size_t i = 0; i < plan->provider_count; i++)
+        if (strcmp(plan->providers[i]->name, use->provider) == 0)
+            return plan->providers[i];
+    lathe_provider *p = lathe_provider_load(plan->lua, use->where, use->provider);
+    plan->providers = lathe_arena_grow(plan->arena, plan->providers, plan->provider_count,
+                                       sizeof *plan->providers);
+    plan->providers[plan->provider_count++] = p;
+    return p;
+}
+
+static const lathe_part *find_part(const lathe_part_list *list, const char *name, size_t *index) {
+    for (size_t i = 0; i < list->part_count; i++)
+        if (strcmp(list->parts[i]->name, name) == 0) {
+            *index = i;
+            return list->parts[i];
+        }
+    return NULL;
+}
+
+static bool applies(const lathe_part_list *list, const lathe_use *use, const bool *covered) {
+    for (size_t i = 0; i < use->part_count; i++) {
+        size_t index;
+        if (!find_part(list, use->parts[i], &index) || covered[index])
+            return false;
+    }
+    return true;
+}
+
+static bool fits(const lathe_kinds *cover, const lathe_launch *launch) {
+    size_t found = 0;
+    for (size_t i = 0; i < launch->part_count; i++)
+        for (size_t j = 0; j < cover->kind_count; j++)
+            found += strcmp(launch->parts[i]->kind, cover->kinds[j]) == 0;
+    return found == launch->part_count && launch->part_count == cover->kind_count;
+}
+
+static void check_kinds(lathe_plan *plan, const lathe_launch *launch) {
+    const lathe_provider *p = launch->provider;
+    lathe_text allowed = {.arena = plan->arena}, found = {.arena = plan->arena};
+    for (size_t i = 0; i < p->cover_count; i++) {
+        if (fits(&p->covers[i], launch))
+            return;
+        for (size_t j = 0; j < p->covers[i].kind_count; j++)
+            lathe_text_print(&allowed, "%s%s", j ? " + " : i ? " | " : "", p->covers[i].kinds[j]);
+    }
+    for (size_t i = 0; i < launch->part_count; i++)
+        lathe_text_print(&found, "%s%s", i ? " + " : "", launch->parts[i]->kind);
+    lathe_diag_fail(lathe_arena_diag(plan->arena), launch->use->where,
+                    "%s: provider %s covers parts of the kinds %s, found %s",
+                    lathe_bind_describe(plan->arena, launch), p->name, lathe_text_string(&allowed),
+                    lathe_text_string(&found));
+}
+
+static lathe_launch make_launch(lathe_plan *plan, const lathe_part_list *list, const lathe_use *use,
+                                bool *covered) {
+    lathe_launch launch = {.use = use, .provider = find_provider(plan, use), .list = list->name};
+    bool *taken = lathe_arena_alloc(plan->arena, list->part_count + 1, sizeof *taken);
+    for (size_t i = 0; i < use->part_count; i++) {
+        size_t index = 0;
+        (void)find_part(list, use->parts[i], &index);
+        if (taken[index])
+            lathe_diag_fail(lathe_arena_diag(plan->arena), use->where,
+                            "use \"%s\": part \"%s\" stands twice", use->provider, use->parts[i]);
+        taken[index] = covered[index] = true;
+    }
+    launch.parts = lathe_arena_alloc(plan->arena, use->part_count, sizeof *launch.parts);
+    for (size_t i = list->part_count; i-- > 0;)
+        if (taken[i])
+            launch.position = i;
+    for (size_t i = 0; i < list->part_count; i++)
+        if (taken[i])
+            launch.parts[launch.part_count++] = list->parts[i];
+    check_kinds(plan, &launch);
+    return launch;
+}
+
+static int compare_launches(const void *a, const void *b) {
+    const size_t x = ((const lathe_launch *)a)->position, y = ((const lathe_launch *)b)->position;
+    return x < y ? -1 : x > y;
+}
+
+lathe_launch *lathe_cover(lathe_plan *plan, const lathe_part_list *list, size_t *count) {
+    const lathe_deployment *d = plan->deployment;
+    bool *covered = lathe_arena_alloc(plan->arena, list->part_count + 1, sizeof *covered);
+    lathe_launch *launches = lathe_arena_alloc(plan->arena, d->use_count + 1, sizeof *launches);
+    *count = 0;
+    for (size_t i = 0; i < d->use_count; i++)
+        if (applies(list, &d->uses[i], covered))
+            launches[(*count)++] = make_launch(plan, list, &d->uses[i], covered);
+    for (size_t i = 0; i < list->part_count; i++)
+        if (!covered[i])
+            lathe_diag_fail(lathe_arena_diag(plan->arena), list->parts[i]->where,
+                            "%s: part \"%s\" of kind %s is covered by no use of the deployment "
+                            "(%s:%d)",
+                            list->name, list->parts[i]->name, list->parts[i]->kind, d->where.file,
+                            d->where.line);
+    qsort(launches, *count, sizeof *launches, compare_launches);
+    return launches;
+}

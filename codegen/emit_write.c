@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Writes the generated directory aside and renames it. Whatever fails on the way, the old directory
+ * stands. */
+#include "emit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static _Noreturn void fail(lathe_arena *arena, const char *path, const char *what) {
+    const int error = errno;
+    lathe_diag_fail(lathe_arena_diag(arena), (lathe_where){0}, "%s: %s: %s", path, what,
+                    strerror(error));
+}
+
+/* Makes every folder above `path`, from character `from` on. */
+static void make_parents(lathe_arena *arena, const char *path, size_t from) {
+    char *copy = lathe_arena_copy(arena, path, strlen(path));
+    for (char *slash = strchr(copy + from, '/'); slash; slash = strchr(slash + 1, '/')) {
+        if (slash == copy)
+            continue;
+        *slash = '\0';
+        if (mkdir(copy, 0777) != 0 && errno != EEXIST)
+            fail(arena, copy, "cannot be made");
+        *slash = '/';
+    }
+}
+
+static void write_file(lathe_arena *arena, const char *path, const lathe_file *file) {
+    FILE *out = fopen(path, "wb");
+    if (!out)
+        fail(arena, path, "cannot be written");
+    const bool written = fwrite(file->text, 1, file->size, out) == file->size;
+    if (fclose(out) != 0 || !written)
+        fail(arena, path, "cannot be written");
+}
+
+/* A directory we may replace: absent, empty, or one with a step.json of ours. */
+static void check_replaceable(lathe_arena *arena, const char *directory) {
+    struct stat info;
+    if (lstat(directory, &info) != 0)
+        return;
+    lathe_diag *diag = lathe_arena_diag(arena);
+    if (!S_ISDIR(info.st_mode))
+        lathe_diag_fail(diag, (lathe_where){0}, "%s: exists and is no directory", directory);
+    lathe_text step = {.arena = arena};
+    const char *path = lathe_arena_print(arena, "%s/step.json", directory);
+    if (lathe_text_read(&step, path) &&
+        strncmp(lathe_text_string(&step), "{\n  \"arch\": ", 12) == 0)
+        return;
+    if (rmdir(directory) != 0)
+        lathe_diag_fail(diag, (lathe_where){0},
+                        "%s: exists and was not generated (it has no step.json of ours); remove it "
+                        "or name another directory",
+                        directory);
+}
+
+/* `directory` without slashes at its end. */
+static const char *trim(lathe_arena *arena, const char *directory) {
+    size_t length = strlen(directory);
+    while (length > 1 && directory[length - 1] == '/')
+        length--;
+    return lathe_arena_copy(arena, directory, length);
+}
+
+const char *lathe_emit_write(const lathe_files *files, const char *directory) {
+    lathe_arena *arena = files->arena;
+    const char *target = trim(arena, directory);
+    check_replaceable(arena, target);
+    make_parents(arena, target, 0);
+    char *aside = lathe_arena_print(arena, "%s.XXXXXX", target);
+    if (!mkdtemp(aside) || chmod(aside, 0755) != 0)
+        fail(arena, aside, "cannot be made");
+    for (size_t i = 0; i < files->count; i++) {
+        const char *path = lathe_arena_print(arena, "%s/%s", aside, files->files[i].name);
+        make_parents(arena, path, strlen(aside) + 1);
+        write_file(arena, path, &files->files[i]);
+    }
+    return aside;
+}
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *walk) {
+    (void)info;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+void lathe_emit_discard(const char *aside) {
+    (void)nftw(aside, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+void lathe_emit_publish(lathe_arena *arena, const char *aside, const char *directory) {
+    const char *target = trim(arena, directory);
+    if (rename(aside, target) == 0)
+        return;
+    if (renameat2(AT_FDCWD, aside, AT_FDCWD, target, RENAME_EXCHANGE) == 0) {
+        lathe_emit_discard(aside); /* now the old files */
+        return;
+    }
+    /* A file system without exchange: the old directory steps aside first. */
+    const char *old = lathe_arena_print(arena, "%s.old", aside);
+    if (rename(target, old) != 0)
+        fail(arena, target, "cannot be replaced");
+    if (rename(aside, target) != 0) {
+        (void)rename(old, target);
+        fail(arena, target, "cannot be replaced");
+    }
+    lathe_emit_discard(old);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The sequence of `lathe gen`: load, pick, wire, emit, check, rename. */
+#include "generate.h"
+
+#include "emit.h"
+#include "wire.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* What a call holds beside its arena. */
+typedef struct {
+    lathe_diag diag;
+    lathe_arena *arena;
+    lathe_lua *lua;
+    const char *aside;
+} session;
+
+static bool is_directory(lathe_arena *arena, const char *folder, const char *name) {
+    struct stat info;
+    const char *path = lathe_arena_print(arena, "%s/%s", folder, name);
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static const char *parent(lathe_arena *arena, const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash == path ? "/" : lathe_arena_copy(arena, path, (size_t)(slash - path));
+}
+
+/* The nearest folder above the layout that holds layouts/ and templates/. */
+static const char *find_root(lathe_arena *arena, const char *layout) {
+    for (const char *folder = parent(arena, layout); folder[1]; folder = parent(arena, folder))
+        if (is_directory(arena, folder, "layouts") && is_directory(arena, folder, "templates"))
+            return folder;
+    lathe_diag_fail(lathe_arena_diag(arena), (lathe_where){0},
+                    "no folder above the layout holds layouts/ and templates/; name one with "
+                    "--root");
+}
+
+static const char *real_path(lathe_arena *arena, const char *path) {
+    char real[PATH_MAX];
+    if (!realpath(path, real))
+        lathe_diag_fail(lathe_arena_diag(arena), (lathe_where){0}, "%s: %s", path, strerror(errno));
+    return lathe_arena_copy(arena, real, strlen(real));
+}
+
+/* How messages and output name the layout: never by the machine's folders. */
+static const char *shown_name(const char *root, const char *layout) {
+    const size_t length = strlen(root);
+    if (strncmp(layout, root, length) == 0 && layout[length] == '/')
+        return layout + length + 1;
+    return strrchr(layout, '/') + 1;
+}
+
+static void make_plan(session *s, const lathe_generate_options *o, lathe_plan *plan,
+                      const char **shown) {
+    *plan = (lathe_plan){.arena = s->arena};
+    plan->arch = lathe_arch_find(&s->diag, o->arch ? o->arch : "sm_90a");
+    const char *layout = real_path(s->arena, o->layout);
+    const char *root = o->root ? real_path(s->arena, o->root) : find_root(s->arena, layout);
+    s->lua = plan->lua = lathe_lua_create(
+        s->arena, (lathe_lua_folders){.root = root, .layout = parent(s->arena, layout)});
+    *shown = shown_name(root, layout);
+    const lathe_node returned = lathe_lua_run(s->lua, *shown, layout);
+    plan->layout = lathe_layout_read(s->lua, *shown, &returned);
+    plan->deployment =
+        lathe_layout_pick(s->lua, plan->layout, o->tp, o->deployment ? o->deployment : "");
+    plan->model = lathe_layout_model(s->lua, plan->layout, plan->deployment);
+    plan->table = o->tactics ? lathe_tactic_load(s->lua, o->tactics) : NULL;
+    lathe_wire(plan);
+}
+
+static const char *output_directory(const lathe_plan *plan, const lathe_generate_options *o) {
+    if (o->out)
+        return o->out;
+    const lathe_deployment *d = plan->deployment;
+    return lathe_arena_print(plan->arena, "generated/%s-tp%" PRId64 "%s%s-%s", plan->layout->name,
+                             d->tp, *d->name ? "-" : "", d->name, plan->arch->name);
+}
+
+static char *explain(const lathe_plan *plan) {
+    lathe_text text = {.arena = plan->arena};
+    for (size_t i = 0; i < plan->kernel_count; i++) {
+        const lathe_kernel *k = &plan->kernels[i];
+        if (k->used)
+            lathe_text_print(&text, "%-28s %-28s %s: %s\n", k->name, k->provider->name,
+                             k->tactics[0].name, k->why);
+        for (size_t t = 1; k->used && t < k->tactic_count; t++)
+            lathe_text_print(&text, "%-28s %-28s %s: where the one before does not build\n", "", "",
+                             k->tactics[t].name);
+    }
+    return strdup(lathe_text_string(&text));
+}
+
+static void run(session *s, const lathe_generate_options *o, lathe_generate_result *r) {
+    lathe_plan *plan = lathe_arena_alloc(s->arena, 1, sizeof *plan);
+    const char *shown;
+    make_plan(s, o, plan, &shown);
+    const lathe_emit_options emit = {.layout = shown, .tactics = o->tactics, .only = o->only};
+    const lathe_files files = lathe_emit(plan, &emit, r->hash);
+    const char *directory = output_directory(plan, o);
+    s->aside = lathe_emit_write(&files, directory);
+#ifdef LATHE_SCAN
+    if (!o->no_scan)
+        lathe_emit_scan(plan, &emit, &files, s->aside);
+#endif
+    lathe_emit_publish(s->arena, s->aside, directory);
+    s->aside = NULL;
+    for (size_t i = 0; i < plan->kernel_count; i++)
+        r->kernels += plan->kernels[i].used;
+    r->files = files.count;
+    r->why = explain(plan);
+    (void)snprintf(r->directory, sizeof r->directory, "%s", directory);
+}
+
+bool lathe_generate(const lathe_generate_options *options, lathe_generate_result *result) {
+    *result = (lathe_generate_result){0};
+    session *s = calloc(1, sizeof *s);
+    bool done = false;
+    if (s && (s->arena = lathe_arena_create(&s->diag))) {
+        if (LATHE_TRY(&s->diag)) {
+            run(s, options, result);
+            done = true;
+        }
+        if (!done)
+            memcpy(result->message, s->diag.message, sizeof result->message);
+        if (s->aside)
+            lathe_emit_discard(s->aside);
+        lathe_lua_destroy(s->lua);
+        lathe_arena_destroy(s->arena);
+    } else {
+        (void)snprintf(result->message, sizeof result->message, "no memory");
+    }
+    free(s);
+    return done;
+}

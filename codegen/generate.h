@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The whole of `lathe gen`: from a layout file to a generated directory. */
+#ifndef LATHE_GENERATE_H
+#define LATHE_GENERATE_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {
+    const char *layout; /* path of the layout file */
+    const char *root;   /* holds layouts/ and templates/; NULL: found above the layout */
+    int64_t tp;
+    const char *deployment; /* NULL: the default one */
+    const char *arch;       /* NULL: sm_90a */
+    const char *tactics;    /* name of a table of layouts/tactics, NULL: none */
+    const char *out;        /* NULL: generated/LAYOUT-tpN[-DEPLOYMENT]-ARCH */
+    const char *only;       /* glob over kernel names, NULL: all */
+    bool no_scan;
+} lathe_generate_options;
+
+typedef struct {
+    char message[8192];       /* why it failed */
+    char directory[PATH_MAX]; /* what was written */
+    char hash[17];
+    size_t kernels, files;
+    char *why; /* one line a kernel: which tactic, and why; the caller frees it */
+} lathe_generate_result;
+
+/* True on success. */
+bool lathe_generate(const lathe_generate_options *options, lathe_generate_result *result);
+
+#endif

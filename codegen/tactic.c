@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Chooses the tactics of a kernel: the table's exact entry first, the spec's rule last. */
+#include "tactic.h"
+
+#include "tactic_table.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const lathe_arch archs[] = {
+    {"sm_90a", 232448, 65536, 132, 2048, 32},  {"sm_100a", 232448, 65536, 148, 2048, 32},
+    {"sm_103a", 232448, 65536, 148, 2048, 32}, {"sm_120a", 101376, 65536, 188, 1536, 24},
+    {"host", 232448, 65536, 2, 2048, 32},
+};
+
+const lathe_arch *lathe_arch_find(lathe_diag *diag, const char *name) {
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
+        if (strcmp(archs[i].name, name) == 0)
+            return &archs[i];
+    lathe_diag_fail(diag, (lathe_where){0},
+                    "unknown architecture \"%s\"; allowed: sm_90a sm_100a sm_103a sm_120a host",
+                    name);
+}
+
+static bool is_real(const lathe_node *node) {
+    return node->kind == LATHE_NODE_INTEGER || node->kind == LATHE_NODE_REAL;
+}
+
+lathe_bound lathe_tactic_bound(lathe_arena *arena, const lathe_const *c, lathe_where where,
+                               const lathe_node *node, const char *origin) {
+    lathe_diag *diag = lathe_arena_diag(arena);
+    if (c->real ? !is_real(node) : node->kind != LATHE_NODE_INTEGER)
+        lathe_diag_fail(diag, where, "constant %s (%s): found %s, allowed: %s", c->name, origin,
+                        lathe_tree_found(arena, node), c->real ? "a number" : "an integer");
+    const bool finite = node->real - node->real == 0;
+    if (!finite || (is_real(&c->min) && node->real < c->min.real) ||
+        (is_real(&c->max) && node->real > c->max.real))
+        lathe_diag_fail(diag, where, "constant %s (%s): found %s, allowed: from %s to %s (%s:%d)",
+                        c->name, origin, lathe_tree_found(arena, node),
+                        is_real(&c->min) ? lathe_tree_found(arena, &c->min) : "any",
+                        is_real(&c->max) ? lathe_tree_found(arena, &c->max) : "any", c->where.file,
+                        c->where.line);
+    if (!c->real && (node->integer < INT32_MIN || node->integer > INT32_MAX))
+        lathe_diag_fail(diag, where, "constant %s (%s): found %s, allowed: 32 bits", c->name,
+                        origin, lathe_tree_found(arena, node));
+    return (lathe_bound){true, node->integer, node->real, origin};
+}
+
+/* Sorted by name, as tables handed to Lua are. */
+lathe_node lathe_tactic_constants(lathe_arena *arena, const lathe_provider *p,
+                                  const lathe_bound *constants) {
+    lathe_table *t = lathe_tree_make(arena);
+    t->strict = true;
+    for (size_t i = 0; i < p->constant_count; i++) {
+        const lathe_bound *b = &constants[i];
+        if (!b->known)
+            continue;
+        const lathe_node node = p->constants[i].real
+                                    ? (lathe_node){.kind = LATHE_NODE_REAL, .real = b->real}
+                                    : (lathe_node){.kind = LATHE_NODE_INTEGER,
+                                                   .integer = b->integer,
+                                                   .real = (double)b->integer};
+        lathe_tree_set_node(arena, t, p->constants[i].name, node);
+    }
+    return (lathe_node){.kind = LATHE_NODE_TABLE, .table = t};
+}
+
+static lathe_node arch_node(lathe_arena *arena, const lathe_arch *arch) {
+    lathe_table *t = lathe_tree_make(arena);
+    t->strict = true;
+    lathe_tree_set_integer(arena, t, "multiprocessors", arch->multiprocessors);
+    lathe_tree_set_node(arena, t, "name",
+                        (lathe_node){.kind = LATHE_NODE_STRING, .string = arch->name});
+    lathe_tree_set_integer(arena, t, "registers", arch->registers);
+    lathe_tree_set_integer(arena, t, "shared", arch->shared);
+    return (lathe_node){.kind = LATHE_NODE_TABLE, .table = t};
+}
+
+/* Calls function(c, arch). */
+static lathe_node call(const lathe_choice *choice, const lathe_node *function,
+                       const lathe_bound *constants, const char *what) {
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    const lathe_node args[2] = {lathe_tactic_constants(arena, choice->provider, constants),
+                                arch_node(arena, choice->arch)};
+    return lathe_lua_call(choice->lua, function, args, 2, what);
+}
+
+static _Noreturn void fail(const lathe_choice *choice, const char *message) {
+    lathe_diag_fail(lathe_arena_diag(lathe_lua_arena(choice->lua)), choice->where,
+                    "%s: provider %s: %s", choice->launch, choice->provider->name, message);
+}
+
+static void check_supported(const lathe_choice *choice) {
+    const lathe_node *function = &choice->provider->unsupported;
+    if (function->kind == LATHE_NODE_NIL)
+        return;
+    const lathe_node reason = call(choice, function, choice->constants, "unsupported");
+    if (reason.kind == LATHE_NODE_STRING)
+        fail(choice,
+             lathe_arena_print(lathe_lua_arena(choice->lua), "unsupported: %s", reason.string));
+    if (reason.kind != LATHE_NODE_NIL)
+        lathe_diag_fail(lathe_arena_diag(lathe_lua_arena(choice->lua)), function->where,
+                        "unsupported: allowed: a string or nil");
+}
+
+/* Fills in the tactic's constants from `t`. */
+static void take_tactic(const lathe_choice *choice, const lathe_table *t, lathe_where where,
+                        const char *origin, lathe_tactic *tactic) {
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    const lathe_provider *p = choice->provider;
+    lathe_text name = {.arena = arena};
+    tactic->constants = lathe_arena_alloc(arena, p->constant_count + 1, sizeof *tactic->constants);
+    memcpy(tactic->constants, choice->constants, p->constant_count * sizeof *tactic->constants);
+    for (size_t i = 0; i < t->field_count; i++) {
+        const int c = lathe_provider_constant(p, t->fields[i].key);
+        if (c < 0 || p->constants[c].source != LATHE_CONST_TACTIC)
+            lathe_diag_fail(lathe_arena_diag(arena), where,
+                            "tactic of %s: unknown field '%s'; allowed: its tactic constants",
+                            p->name, t->fields[i].key);
+        tactic->constants[c] =
+            lathe_tactic_bound(arena, &p->constants[c], where, &t->fields[i].value, origin);
+    }
+    for (size_t i = 0; i < p->constant_count; i++) {
+        const lathe_const *c = &p->constants[i];
+        if (c->source != LATHE_CONST_TACTIC)
+            continue;
+        if (!tactic->constants[i].known && c->otherwise.kind != LATHE_NODE_NIL)
+            tactic->constants[i] = lathe_tactic_bound(
+                arena, c, c->where, &c->otherwise,
+                lathe_arena_print(arena, "%s:%d, default", c->where.file, c->where.line));
+        if (!tactic->constants[i].known)
+            lathe_diag_fail(lathe_arena_diag(arena), where, "tactic of %s: %s is missing", p->name,
+                            c->name);
+        lathe_text_print(&name, "%s%s=%" PRId64, name.size ? "," : "", c->name,
+                         tactic->constants[i].integer);
+    }
+    tactic->name = name.size ? lathe_text_string(&name) : "only";
+}
+
+static void compute_constants(const lathe_choice *choice, lathe_tactic *tactic) {
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    const lathe_provider *p = choice->provider;
+    for (size_t i = 0; i < p->constant_count; i++) {
+        const lathe_const *c = &p->constants[i];
+        if (c->source != LATHE_CONST_COMPUTED)
+            continue;
+        const lathe_node value = call(choice, &c->value, tactic->constants, c->name);
+        tactic->constants[i] = lathe_tactic_bound(
+            arena, c, c->where, &value,
+            lathe_arena_print(arena, "%s:%d, computed", c->where.file, c->where.line));
+    }
+}
+
+static void read_grid(const lathe_choice *choice, const lathe_table *launch, lathe_tactic *tactic) {
+    static const int64_t limits[3] = {INT32_MAX, 65535, 65535};
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    const lathe_where where = choice->provider->launch.where;
+    const lathe_node *grid = lathe_tree_find(launch, "grid");
+    for (size_t i = 0; i < 3; i++)
+        tactic->grid[i] = 1;
+    if (!grid || grid->kind != LATHE_NODE_TABLE) {
+        tactic->grid[0] = lathe_tree_number(arena, where, "launch: grid", grid, 1, limits[0]);
+        return;
+    }
+    if (grid->table->item_count > 3 || grid->table->item_count < 1)
+        lathe_diag_fail(lathe_arena_diag(arena), where, "launch: grid: allowed: 1 to 3 numbers");
+    for (size_t i = 0; i < grid->table->item_count; i++)
+        tactic->grid[i] =
+            lathe_tree_number(arena, where, "launch: grid", &grid->table->items[i], 1, limits[i]);
+}
+
+static int64_t min_blocks(const lathe_arch *arch, const lathe_tactic *t) {
+    int64_t blocks = arch->registers / (t->registers * t->block);
+    if (blocks > arch->threads / t->block)
+        blocks = arch->threads / t->block;
+    if (blocks > arch->blocks)
+        blocks = arch->blocks;
+    return blocks < 1 ? 1 : blocks;
+}
+
+static void check_limits(const lathe_choice *choice, const lathe_tactic *t) {
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    const lathe_arch *arch = choice->arch;
+    if (t->shared > arch->shared)
+        fail(choice, lathe_arena_print(arena,
+                                       "tactic %s needs %" PRId64
+                                       " bytes of shared memory; %s allows %" PRId64,
+                                       t->name, t->shared, arch->name, arch->shared));
+    if (t->registers * t->block > arch->registers)
+        fail(choice,
+             lathe_arena_print(arena,
+                               "tactic %s needs %" PRId64 " registers for each of %" PRId64
+                               " threads; %s allows %" PRId64 " in all",
+                               t->name, t->registers, t->block, arch->name, arch->registers));
+}
+
+static void lay_out_launch(const lathe_choice *choice, lathe_tactic *tactic) {
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    const lathe_provider *p = choice->provider;
+    const lathe_node result = call(choice, &p->launch, tactic->constants, "launch");
+    const lathe_table *t =
+        lathe_tree_expect(arena, p->launch.where, "what 'launch' returns", &result, "");
+    lathe_tree_check(arena, t, "block cooperative grid registers shared", false);
+    read_grid(choice, t, tactic);
+    tactic->block = lathe_tree_integer(arena, t, "block", 1, 1024);
+    tactic->shared = lathe_tree_integer_or(arena, t, "shared", 0, INT32_MAX, 0);
+    tactic->registers = lathe_tree_integer(arena, t, "registers", 16, 255);
+    tactic->cooperative = lathe_tree_boolean_or(arena, t, "cooperative", false);
+    if (tactic->block % 32)
+        lathe_diag_fail(lathe_arena_diag(arena), p->launch.where,
+                        "launch: block: found %" PRId64 ", allowed: a multiple of 32",
+                        tactic->block);
+    check_limits(choice, tactic);
+    tactic->min_blocks = min_blocks(choice->arch, tactic);
+}
+
+static lathe_tactic make_tactic(const lathe_choice *choice, const lathe_table *t, lathe_where where,
+                                const char *origin) {
+    lathe_tactic tactic = {0};
+    take_tactic(choice, t, where, origin, &tactic);
+    compute_constants(choice, &tactic);
+    lay_out_launch(choice, &tactic);
+    return tactic;
+}
+
+static bool same_tactic(const lathe_choice *choice, const lathe_tactic *a, const lathe_table *b) {
+    const lathe_provider *p = choice->provider;
+    for (size_t i = 0; i < p->constant_count; i++) {
+        if (p->constants[i].source != LATHE_CONST_TACTIC)
+            continue;
+        const lathe_node *node = lathe_tree_find(b, p->constants[i].name);
+        if (node && node->integer != a->constants[i].integer)
+            return false;
+    }
+    return true;
+}
+
+/* A measured tactic must be one of those the spec says exist for this shape. */
+static void check_exists(const lathe_choice *choice, const lathe_tactic *tactic,
+                         lathe_where where) {
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    const lathe_node *function = &choice->provider->tactics;
+    if (function->kind == LATHE_NODE_NIL)
+        return;
+    const lathe_node result = call(choice, function, choice->constants, "tactics");
+    const lathe_table *list =
+        lathe_tree_expect(arena, function->where, "what 'tactics' returns", &result, "");
+    for (size_t i = 0; i < list->item_count; i++)
+        if (same_tactic(choice, tactic,
+                        lathe_tree_expect(arena, function->where, "what 'tactics' returns",
+                                          &list->items[i], "")))
+            return;
+    lathe_diag_fail(lathe_arena_diag(arena), where,
+                    "tactic %s of %s: the spec has none such for this shape on %s", tactic->name,
+                    choice->provider->name, choice->arch->name);
+}
+
+static lathe_tactic default_tactic(const lathe_choice *choice) {
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    const lathe_provider *p = choice->provider;
+    const lathe_table *t = lathe_tree_make(arena);
+    if (p->otherwise.kind != LATHE_NODE_NIL) {
+        const lathe_node result = call(choice, &p->otherwise, choice->constants, "default");
+        t = lathe_tree_expect(arena, p->otherwise.where, "what 'default' returns", &result, "");
+    }
+    return make_tactic(
+        choice, t, p->otherwise.where,
+        lathe_arena_print(arena, "%s:%d, rule", p->otherwise.where.file, p->otherwise.where.line));
+}
+
+lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, const char **why) {
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    check_supported(choice);
+    const lathe_tactic_entry *entry =
+        choice->table ? lathe_tactic_find(arena, choice->table, choice->provider, choice->constants,
+                                          choice->rows)
+                      : NULL;
+    const size_t listed = entry ? entry->choice_count : 0;
+    lathe_tactic *tactics = lathe_arena_alloc(arena, listed + 1, sizeof *tactics);
+    *count = 0;
+    for (size_t i = 0; i < listed; i++) {
+        const char *origin =
+            lathe_arena_print(arena, "%s:%d", entry->where.file, entry->where.line);
+        tactics[i] = make_tactic(choice, entry->choices[i], entry->where, origin);
+        check_exists(choice, &tactics[i], entry->where);
+        ++*count;
+    }
+    const lathe_tactic rule = default_tactic(choice);
+    bool known = false;
+    for (size_t i = 0; i < *count; i++)
+        known = known || strcmp(tactics[i].name, rule.name) == 0;
+    if (!known)
+        tactics[(*count)++] = rule;
+    *why = entry ? lathe_arena_print(arena, "measured, %s:%d", entry->where.file, entry->where.line)
+           : choice->table ? lathe_arena_print(arena, "the spec's rule, no entry in %s for it",
+                                               lathe_tactic_file(choice->table))
+                           : "the spec's rule, no table was asked for";
+    return tactics;
+}

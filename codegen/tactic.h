@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Architectures, measured tactic tables (layouts/tactics/NAME.lua), and the choice of tactics for
+ * one kernel. */
+#ifndef LATHE_TACTIC_H
+#define LATHE_TACTIC_H
+
+#include "provider.h"
+
+typedef struct {
+    const char *name; /* "sm_90a" */
+    int64_t shared;   /* bytes of shared memory a block may have */
+    int64_t registers, multiprocessors;
+    int64_t threads, blocks; /* resident on one multiprocessor */
+} lathe_arch;
+
+/* Fails with the list of those known. */
+const lathe_arch *lathe_arch_find(lathe_diag *diag, const char *name);
+
+/* The value of one constant and where it comes from. */
+typedef struct {
+    bool known;
+    int64_t integer;
+    double real; /* of a float constant */
+    const char *origin;
+} lathe_bound;
+
+/* One configuration of a kernel. */
+typedef struct {
+    const char *name;       /* "kThreads=64" */
+    lathe_bound *constants; /* all of the provider's */
+    int64_t grid[3], block, shared, registers, min_blocks;
+    bool cooperative;
+} lathe_tactic;
+
+typedef struct lathe_tactics lathe_tactics;
+
+/* Reads layouts/tactics/NAME.lua; `spec_exists` of unknown providers is checked. */
+lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name);
+
+/* What a kernel's tactics are chosen for. */
+typedef struct {
+    lathe_lua *lua;
+    const lathe_arch *arch;
+    const lathe_tactics *table; /* NULL: none */
+    const lathe_provider *provider;
+    const lathe_bound *constants; /* all but tactic and computed ones known */
+    int64_t rows;                 /* of the step; 0 in `prepare` */
+    lathe_where where;            /* of the use */
+    const char *launch;           /* how messages call the launch */
+} lathe_choice;
+
+/* The tactics in order of preference, the spec's default last; `why` says why. Fails where one
+ * exceeds the architecture, or the spec calls the shape unsupported. */
+lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, const char **why);
+
+/* Known constants as a table for the spec's functions. */
+lathe_node lathe_tactic_constants(lathe_arena *arena, const lathe_provider *provider,
+                                  const lathe_bound *constants);
+/* Takes a number as the value of a constant: type and range are checked. */
+lathe_bound lathe_tactic_bound(lathe_arena *arena, const lathe_const *constant, lathe_where where,
+                               const lathe_node *node, const char *origin);
+
+#endif

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Follows the step launch by launch, layer by layer: what each value is when it is read, which
+ * buffer it stands in and which layers have one. A layer kind is wired once a variant; later layers
+ * of the kind must find the same values. */
+#include "wire.h"
+
+#include "bind.h"
+#include "cover.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* One list of parts, wired. */
+typedef struct {
+    bool done;
+    lathe_ops ops;
+    lathe_state *entry; /* of values that the list reads before it writes them */
+    bool *read;         /* whether the list does */
+    bool *written;      /* whether the list writes the value */
+    lathe_state *exit;
+    lathe_launch *launches;
+    size_t launch_count;
+} wired_list;
+
+typedef struct {
+    lathe_plan *plan;
+    lathe_arena *arena;
+    const lathe_variant *variant; /* NULL in `prepare` */
+    lathe_state *states;          /* by the model's data */
+    bool *prepared;
+    size_t layers;
+} wirer;
+
+static size_t index_of(const wirer *w, const lathe_datum *datum) {
+    return (size_t)(datum - w->plan->model->data);
+}
+
+static lathe_lifetime lifetime_of(const wirer *w, const lathe_datum *datum) {
+    switch (datum->kind) {
+    case LATHE_DATUM_WEIGHT:
+        return LATHE_LIFE_WEIGHT;
+    case LATHE_DATUM_CACHE:
+        return LATHE_LIFE_KV;
+    case LATHE_DATUM_IMPLICIT:
+        return strcmp(datum->name, "faults") == 0 || strcmp(datum->name, "rank") == 0
+                   ? LATHE_LIFE_PERSISTENT
+                   : LATHE_LIFE_INPUT;
+    case LATHE_DATUM_VALUE:
+        break;
+    }
+    if (w->prepared[index_of(w, datum)])
+        return LATHE_LIFE_PREPARED;
+    return datum->input ? LATHE_LIFE_INPUT : datum->output ? LATHE_LIFE_OUTPUT : LATHE_LIFE_SCRATCH;
+}
+
+static lathe_buffer *add_buffer(const wirer *w, int *index) {
+    lathe_plan *plan = w->plan;
+    plan->buffers =
+        lathe_arena_grow(plan->arena, plan->buffers, plan->buffer_count, sizeof *plan->buffers);
+    *index = (int)plan->buffer_count;
+    lathe_buffer *buffer = &plan->buffers[plan->buffer_count++];
+    *buffer = (lathe_buffer){0};
+    buffer->layers = lathe_arena_alloc(plan->arena, w->layers, sizeof *buffer->layers);
+    return buffer;
+}
+
+static int find_workspace(const wirer *w, const lathe_provider *p, const lathe_arg *arg) {
+    const char *name = lathe_arena_print(w->arena, "ws.%s.%s", p->name, arg->name);
+    for (size_t i = 0; i < w->plan->buffer_count; i++)
+        if (!w->plan->buffers[i].datum && strcmp(w->plan->buffers[i].name, name) == 0)
+            return (int)i;
+    int index;
+    lathe_buffer *buffer = add_buffer(w, &index);
+    buffer->name = name;
+    buffer->where = arg->where;
+    buffer->dtype = arg->dtype;
+    buffer->zeroed = arg->zeroed;
+    buffer->lifetime = arg->zeroed ? LATHE_LIFE_PERSISTENT : LATHE_LIFE_SCRATCH;
+    return index;
+}
+
+static int find_buffer(const wirer *w, const lathe_provider *p, const lathe_arg *arg,
+                       const lathe_binding *b) {
+    if (!b->datum)
+        return find_workspace(w, p, arg);
+    for (size_t i = 0; i < w->plan->buffer_count; i++)
+        if (w->plan->buffers[i].datum == b->datum && w->plan->buffers[i].form == b->form)
+            return (int)i;
+    int index;
+    lathe_buffer *buffer = add_buffer(w, &index);
+    buffer->name = b->datum->name;
+    buffer->datum = b->datum;
+    buffer->where = b->datum->where;
+    buffer->form = b->form;
+    buffer->dtype = arg->dtype;
+    buffer->lifetime = lifetime_of(w, b->datum);
+    buffer->zeroed =
+        b->datum->kind == LATHE_DATUM_IMPLICIT && strcmp(b->datum->name, "faults") == 0;
+    buffer->per_layer = b->datum->per_layer;
+    return index;
+}
+
+/* Gives every bound argument its buffer, large enough for this launch. */
+static void place_args(const wirer *w, const lathe_launch *launch, lathe_binding *args) {
+    for (size_t i = 0; i < launch->provider->arg_count; i++) {
+        const lathe_arg *arg = &launch->provider->args[i];
+        if (!args[i].bound || arg->dir == LATHE_DIR_MAILBOX)
+            continue;
+        args[i].buffer = find_buffer(w, launch->provider, arg, &args[i]);
+        lathe_buffer *buffer = &w->plan->buffers[args[i].buffer];
+        if (buffer->shape.rank == 0 ||
+            lathe_shape_count(&args[i].shape) > lathe_shape_count(&buffer->shape))
+            buffer->shape = args[i].shape;
+    }
+}
+
+static void note_reads(const wirer *w, const lathe_launch *launch, const lathe_binding *args,
+                       wired_list *list) {
+    for (size_t i = 0; i < launch->provider->arg_count; i++) {
+        if (!args[i].datum || launch->provider->args[i].dir == LATHE_DIR_OUT)
+            continue;
+        const size_t d = index_of(w, args[i].datum);
+        if (list->written[d] || list->read[d] || args[i].datum->kind != LATHE_DATUM_VALUE)
+            continue;
+        list->read[d] = true;
+        list->entry[d] = w->states[d];
+    }
+}
+
+static void note_writes(const wirer *w, const lathe_launch *launch, const lathe_binding *args,
+                        wired_list *list) {
+    for (size_t i = 0; i < launch->provider->arg_count; i++) {
+        const lathe_arg *arg = &launch->provider->args[i];
+        if (!args[i].datum || arg->dir == LATHE_DIR_IN)
+            continue;
+        const size_t d = index_of(w, args[i].datum);
+        if (w->variant && w->prepared[d])
+            lathe_diag_fail(lathe_arena_diag(w->arena), launch->parts[0]->where,
+                            "%s: writes \"%s\", which `prepare` has made for good",
+                            lathe_bind_describe(w->arena, launch), args[i].datum->name);
+        list->written[d] = true;
+        w->states[d] = (lathe_state){true, args[i].form, arg->dtype, args[i].shape, launch};
+        if (!w->variant)
+            w->prepared[d] = true;
+    }
+}
+
+static void wire_launch(wirer *w, const lathe_launch *launch, wired_list *list) {
+    lathe_op op = {.kind = LATHE_OP_LAUNCH,
+                   .stream = launch->use->side,
+                   .where = launch->parts[0]->where,
+                   .part = launch->parts[0]->name};
+    op.args = lathe_arena_alloc(w->arena, launch->provider->arg_count + 1, sizeof *op.args);
+    op.kernel = lathe_bind(w->plan, w->variant, launch, w->states, op.args);
+    note_reads(w, launch, op.args, list);
+    note_writes(w, launch, op.args, list);
+    place_args(w, launch, op.args);
+    lathe_wire_append(w->plan, &list->ops, &op);
+}
+
+static void wire_list(wirer *w, const lathe_part_list *parts, wired_list *list) {
+    const size_t data = w->plan->model->datum_count;
+    list->entry = lathe_arena_alloc(w->arena, data + 1, sizeof *list->entry);
+    list->exit = lathe_arena_alloc(w->arena, data + 1, sizeof *list->exit);
+    list->read = lathe_arena_alloc(w->arena, data + 1, sizeof *list->read);
+    list->written = lathe_arena_alloc(w->arena, data + 1, sizeof *list->written);
+    list->launches = lathe_cover(w->plan, parts, &list->launch_count);
+    for (size_t i = 0; i < list->launch_count; i++)
+        wire_launch(w, &list->launches[i], list);
+    lathe_wire_close(w->plan, &list->ops);
+    memcpy(list->exit, w->states, data * sizeof *list->exit);
+    list->done = true;
+}
+
+static const char *describe_state(const wirer *w, const lathe_state *s) {
+    if (!s->written)
+        return "not written";
+    return lathe_arena_print(
+        w->arena, "%s %s %s from %s", lathe_form_name(s->form), lathe_dtype_name(s->dtype),
+        lathe_shape_text(w->arena, &s->shape),
+        s->producer ? lathe_arena_print(w->arena, "provider %s (%s)", s->producer->provider->name,
+                                        lathe_bind_describe(w->arena, s->producer))
+                    : "the step's input");
+}
+
+/* A kind met again: what it reads must be what it was wired for. */
+static void revisit(const wirer *w, const lathe_part_list *parts, const wired_list *list,
+                    size_t layer) {
+    for (size_t d = 0; d < w->plan->model->datum_count; d++) {
+        const lathe_state *was = &list->entry[d], *is = &w->states[d];
+        if (list->read[d] && (!is->written || is->form != was->form || is->dtype != was->dtype ||
+                              !lathe_shape_equal(&is->shape, &was->shape)))
+            lathe_diag_fail(lathe_arena_diag(w->arena), parts->where,
+                            "kind \"%s\", layer %zu: \"%s\" (%s:%d) is %s here, but %s in an "
+                            "earlier layer of the kind",
+                            parts->name, layer, w->plan->model->data[d].name,
+                            w->plan->model->data[d].where.file, w->plan->model->data[d].where.line,
+                            describe_state(w, is), describe_state(w, was));
+        if (list->written[d])
+            w->states[d] = list->exit[d];
+    }
+}
+
+/* Notes which layers' instances a list touches when it runs for `layer`. */
+static void mark_layers(const wirer *w, const lathe_ops *ops, int64_t layer) {
+    for (size_t i = 0; i < ops->count; i++) {
+        const lathe_op *op = &ops->ops[i];
+        if (op->kind != LATHE_OP_LAUNCH)
+            continue;
+        const lathe_provider *p = w->plan->kernels[op->kernel].provider;
+        w->plan->kernels[op->kernel].used = true;
+        for (size_t a = 0; a < p->arg_count; a++) {
+            if (op->args[a].buffer < 0)
+                continue;
+            const int64_t at = layer - (op->args[a].previous ? 1 : 0);
+            if (at < 0)
+                lathe_diag_fail(lathe_arena_diag(w->arena), op->where,
+                                "part \"%s\": prev \"%s\": layer 0 has no layer before it",
+                                op->part, op->args[a].datum->name);
+            w->plan->buffers[op->args[a].buffer].used = true;
+            w->plan->buffers[op->args[a].buffer].layers[at] = true;
+        }
+    }
+}
+
+/* A state of values before the step: inputs and what `prepare` made. */
+static void begin_step(const wirer *w, const lathe_state *after_prepare) {
+    const lathe_model *m = w->plan->model;
+    memcpy(w->states, after_prepare, m->datum_count * sizeof *w->states);
+    for (size_t d = 0; d < m->datum_count; d++)
+        if (m->data[d].input)
+            w->states[d] =
+                (lathe_state){.written = true,
+                              .form = LATHE_WHOLE,
+                              .dtype = m->data[d].dtype,
+                              .shape = lathe_layout_shape(w->plan->lua, w->plan->deployment,
+                                                          &m->data[d], w->variant)};
+}
+
+static void wire_variant(wirer *w, const lathe_state *after_prepare, lathe_variant_ops *out) {
+    const lathe_model *m = w->plan->model;
+    begin_step(w, after_prepare);
+    wired_list prologue = {0}, epilogue = {0};
+    wired_list *kinds = lathe_arena_alloc(w->arena, m->kind_count + 1, sizeof *kinds);
+    wire_list(w, &m->prologue, &prologue);
+    mark_layers(w, &prologue.ops, 0);
+    for (size_t l = 0; l < m->layer_count; l++) {
+        const size_t k = m->layers[l];
+        if (kinds[k].done)
+            revisit(w, &m->kinds[k], &kinds[k], l);
+        else
+            wire_list(w, &m->kinds[k], &kinds[k]);
+        mark_layers(w, &kinds[k].ops, (int64_t)l);
+    }
+    wire_list(w, &m->epilogue, &epilogue);
+    /* In the epilogue -1 means the last layer, and so does no mark at all. */
+    for (size_t i = 0; i < epilogue.ops.count; i++)
+        for (size_t a = 0; epilogue.ops.ops[i].args &&
+                           a < w->plan->kernels[epilogue.ops.ops[i].kernel].provider->arg_count;
+             a++)
+            epilogue.ops.ops[i].args[a].previous = false;
+    mark_layers(w, &epilogue.ops, (int64_t)m->layer_count - 1);
+    *out = (lathe_variant_ops){w->variant, prologue.ops, epilogue.ops, NULL};
+    out->kinds = lathe_arena_alloc(w->arena, m->kind_count + 1, sizeof *out->kinds);
+    for (size_t k = 0; k < m->kind_count; k++)
+        out->kinds[k] = kinds[k].ops;
+    for (size_t d = 0; d < m->datum_count; d++)
+        if (m->data[d].output && !w->states[d].written)
+            lathe_diag_fail(lathe_arena_diag(w->arena), m->data[d].where,
+                            "value \"%s\": an output that no part writes", m->data[d].name);
+}
+
+/* Keeps what the step reads of `prepare`, last first: its layers are those of what it writes. */
+static void prune_prepare(wirer *w) {
+    lathe_ops *ops = &w->plan->prepare;
+    bool *keep = lathe_arena_alloc(w->arena, ops->count + 1, sizeof *keep);
+    for (size_t i = ops->count; i-- > 0;) {
+        lathe_op *op = &ops->ops[i];
+        const lathe_provider *p = w->plan->kernels[op->kernel].provider;
+        bool per_layer = false;
+        op->layers = lathe_arena_alloc(w->arena, w->layers, sizeof *op->layers);
+        for (size_t a = 0; a < p->arg_count; a++) {
+            if (op->args[a].buffer < 0 || p->args[a].dir == LATHE_DIR_IN || !op->args[a].datum)
+                continue;
+            const lathe_buffer *buffer = &w->plan->buffers[op->args[a].buffer];
+            keep[i] = keep[i] || buffer->used;
+            per_layer = per_layer || buffer->per_layer;
+            for (size_t l = 0; l < w->layers && buffer->per_layer; l++)
+                op->layers[l] = op->layers[l] || buffer->layers[l];
+        }
+        if (!per_layer)
+            op->layers = NULL;
+        w->plan->kernels[op->kernel].used = w->plan->kernels[op->kernel].used || keep[i];
+        for (size_t a = 0; keep[i] && a < p->arg_count; a++) {
+            if (op->args[a].buffer < 0)
+                continue;
+            lathe_buffer *buffer = &w->plan->buffers[op->args[a].buffer];
+            buffer->used = true;
+            for (size_t l = 0; l < w->layers && op->layers; l++)
+                buffer->layers[l] = buffer->layers[l] || op->layers[l];
+        }
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < ops->count; i++)
+        if (keep[i])
+            ops->ops[kept++] = ops->ops[i];
+    ops->count = kept;
+}
+
+static void check_prepare(const wirer *w) {
+    const lathe_ops *ops = &w->plan->prepare;
+    for (size_t i = 0; i < ops->count; i++)
+        if (ops->ops[i].kind != LATHE_OP_LAUNCH || ops->ops[i].stream)
+            lathe_diag_fail(lathe_arena_diag(w->arena), w->plan->model->prepare.where,
+                            "prepare: a use on the side stream; allowed: the main stream");
+}
+
+void lathe_wire(lathe_plan *plan) {
+    const lathe_model *m = plan->model;
+    wirer w = {.plan = plan, .arena = plan->arena, .layers = m->layer_count};
+    w.states = lathe_arena_alloc(w.arena, m->datum_count + 1, sizeof *w.states);
+    w.prepared = lathe_arena_alloc(w.arena, m->datum_count + 1, sizeof *w.prepared);
+    lathe_state *after_prepare =
+        lathe_arena_alloc(w.arena, m->datum_count + 1, sizeof *after_prepare);
+    wired_list prepare = {0};
+    wire_list(&w, &m->prepare, &prepare);
+    plan->prepare = prepare.ops;
+    check_prepare(&w);
+    memcpy(after_prepare, w.states, m->datum_count * sizeof *after_prepare);
+    const lathe_deployment *d = plan->deployment;
+    plan->variants = lathe_arena_alloc(w.arena, d->variant_count + 1, sizeof *plan->variants);
+    for (size_t v = 0; v < d->variant_count; v++) {
+        w.variant = &d->variants[v];
+        wire_variant(&w, after_prepare, &plan->variants[v]);
+    }
+    prune_prepare(&w);
+    lathe_wire_early(plan);
+    lathe_wire_name(plan);
+}
