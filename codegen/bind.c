@@ -150,6 +150,8 @@ static void bind_read(lathe_binder *b, size_t i, const target *t) {
         return; /* another argument of the port may take that form; check_ports looks */
     check_dtype(b, arg, datum, state.dtype);
     b->args[i] = (lathe_binding){.bound = true,
+                                 .buffer = -1,
+                                 .mailbox = -1,
                                  .datum = datum,
                                  .previous = t->port->previous,
                                  .form = state.form,
@@ -180,6 +182,8 @@ static void bind_write(lathe_binder *b, size_t i, const target *t) {
         check_dtype(b, arg, datum, datum->dtype);
     b->args[i] = (lathe_binding){
         .bound = true,
+        .buffer = -1,
+        .mailbox = -1,
         .datum = datum,
         .form = arg->form,
         .shape = lathe_layout_shape(b->plan->lua, b->plan->deployment, datum, b->variant)};

@@ -18,6 +18,7 @@ typedef struct {
     lathe_arena *arena;
     lathe_lua *lua;
     const char *aside;
+    bool done;
 } session;
 
 static bool is_directory(lathe_arena *arena, const char *folder, const char *name) {
@@ -120,20 +121,22 @@ static void run(session *s, const lathe_generate_options *o, lathe_generate_resu
 bool lathe_generate(const lathe_generate_options *options, lathe_generate_result *result) {
     *result = (lathe_generate_result){0};
     session *s = calloc(1, sizeof *s);
-    bool done = false;
+    bool done;
     if (s && (s->arena = lathe_arena_create(&s->diag))) {
         if (LATHE_TRY(&s->diag)) {
             run(s, options, result);
-            done = true;
+            s->done = true;
         }
-        if (!done)
+        if (!s->done)
             memcpy(result->message, s->diag.message, sizeof result->message);
         if (s->aside)
             lathe_emit_discard(s->aside);
         lathe_lua_destroy(s->lua);
         lathe_arena_destroy(s->arena);
+        done = s->done;
     } else {
         (void)snprintf(result->message, sizeof result->message, "no memory");
+        done = false;
     }
     free(s);
     return done;
