@@ -312,9 +312,26 @@ static lathe_node to_node(lathe_lua *lua, int index, lathe_where where, int dept
 
 /* ---- calls ---- */
 
-/* Reads of a field that a table made in C lacks. */
+/* Reads of a field that a table made in C lacks; those of the upvalue are known and nil. */
 static int unknown_field(lua_State *state) {
+    lua_pushvalue(state, 2);
+    if (lua_rawget(state, lua_upvalueindex(1)) == LUA_TBOOLEAN)
+        return 0;
     return luaL_error(state, "nothing is called '%s' here", luaL_tolstring(state, 2, NULL));
+}
+
+/* Makes reads of absent fields of the table on top an error. */
+static void make_strict(lua_State *state, const lathe_table *table) {
+    lua_createtable(state, 0, 1);
+    lua_newtable(state);
+    for (size_t i = 0; i < table->field_count; i++)
+        if (table->fields[i].value.kind == LATHE_NODE_NIL) {
+            lua_pushboolean(state, 1);
+            lua_setfield(state, -2, table->fields[i].key);
+        }
+    lua_pushcclosure(state, unknown_field, 1);
+    lua_setfield(state, -2, "__index");
+    lua_setmetatable(state, -2);
 }
 
 static void push_node(lua_State *state, const lathe_node *node) {
@@ -354,12 +371,8 @@ static void push_node(lua_State *state, const lathe_node *node) {
         push_node(state, &node->table->items[i]);
         lua_rawseti(state, -2, (lua_Integer)i + 1);
     }
-    if (!node->table->strict)
-        return;
-    lua_createtable(state, 0, 1);
-    lua_pushcfunction(state, unknown_field);
-    lua_setfield(state, -2, "__index");
-    lua_setmetatable(state, -2);
+    if (node->table->strict)
+        make_strict(state, node->table);
 }
 
 typedef struct {

@@ -47,20 +47,17 @@ lathe_bound lathe_tactic_bound(lathe_arena *arena, const lathe_const *c, lathe_w
     return (lathe_bound){true, node->integer, node->real, origin};
 }
 
-/* Sorted by name, as tables handed to Lua are. */
+/* Constants not known yet are nil; a name the spec does not declare is an error. */
 lathe_node lathe_tactic_constants(lathe_arena *arena, const lathe_provider *p,
                                   const lathe_bound *constants) {
     lathe_table *t = lathe_tree_make(arena);
     t->strict = true;
     for (size_t i = 0; i < p->constant_count; i++) {
         const lathe_bound *b = &constants[i];
-        if (!b->known)
-            continue;
-        const lathe_node node = p->constants[i].real
-                                    ? (lathe_node){.kind = LATHE_NODE_REAL, .real = b->real}
-                                    : (lathe_node){.kind = LATHE_NODE_INTEGER,
-                                                   .integer = b->integer,
-                                                   .real = (double)b->integer};
+        const lathe_node_kind kind = !b->known              ? LATHE_NODE_NIL
+                                     : p->constants[i].real ? LATHE_NODE_REAL
+                                                            : LATHE_NODE_INTEGER;
+        const lathe_node node = {.kind = kind, .integer = b->integer, .real = b->real};
         lathe_tree_set_node(arena, t, p->constants[i].name, node);
     }
     return (lathe_node){.kind = LATHE_NODE_TABLE, .table = t};
@@ -91,11 +88,13 @@ static _Noreturn void fail(const lathe_choice *choice, const char *message) {
                     "%s: provider %s: %s", choice->launch, choice->provider->name, message);
 }
 
-static void check_supported(const lathe_choice *choice) {
+/* With `constants` as far as they are known: once before a tactic is chosen, then for each tactic.
+ */
+static void check_supported(const lathe_choice *choice, const lathe_bound *constants) {
     const lathe_node *function = &choice->provider->unsupported;
     if (function->kind == LATHE_NODE_NIL)
         return;
-    const lathe_node reason = call(choice, function, choice->constants, "unsupported");
+    const lathe_node reason = call(choice, function, constants, "unsupported");
     if (reason.kind == LATHE_NODE_STRING)
         fail(choice,
              lathe_arena_print(lathe_lua_arena(choice->lua), "unsupported: %s", reason.string));
@@ -220,6 +219,7 @@ static lathe_tactic make_tactic(const lathe_choice *choice, const lathe_table *t
     lathe_tactic tactic = {0};
     take_tactic(choice, t, where, origin, &tactic);
     compute_constants(choice, &tactic);
+    check_supported(choice, tactic.constants);
     lay_out_launch(choice, &tactic);
     return tactic;
 }
@@ -271,7 +271,7 @@ static lathe_tactic default_tactic(const lathe_choice *choice) {
 
 lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, const char **why) {
     lathe_arena *arena = lathe_lua_arena(choice->lua);
-    check_supported(choice);
+    check_supported(choice, choice->constants);
     const lathe_tactic_entry *entry =
         choice->table ? lathe_tactic_find(arena, choice->table, choice->provider, choice->constants,
                                           choice->rows)
