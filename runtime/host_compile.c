@@ -102,9 +102,8 @@ static int run(const char *const arguments[], char *text, size_t bytes) {
 }
 
 static lathe_status no_compiler(char *text, size_t bytes, int error) {
-    snprintf(text, bytes,
-             "no C++ compiler: %s does not start (%s); install one or name it in CXX", command(),
-             strerror(error));
+    snprintf(text, bytes, "no C++ compiler: %s does not start (%s); install one or name it in CXX",
+             command(), strerror(error));
     return LATHE_NO_DEVICE;
 }
 

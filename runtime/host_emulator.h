@@ -14,7 +14,7 @@ extern "C" {
 typedef struct lathe_emulator lathe_emulator;
 
 #define LATHE_EMULATOR_ARGUMENTS 32 /* most a kernel may have */
-#define LATHE_EMULATOR_BEFORE 2     /* most grids that one grid follows directly */
+#define LATHE_EMULATOR_BEFORE 4     /* most grids that one grid follows directly */
 
 typedef struct {
     const char *name;    /* for messages */
@@ -22,8 +22,8 @@ typedef struct {
     void *const *arguments;
     int argument_count;
     lathe_geometry geometry;           /* `early` refers to before[0] */
-    int before[LATHE_EMULATOR_BEFORE]; /* indices of earlier grids of the list that must end first;
-                                          -1: none */
+    int before[LATHE_EMULATOR_BEFORE]; /* indices of grids earlier in the list that must end */
+    int before_count;
 } lathe_emulator_grid;
 
 /* Finds the allocation that holds `p`. False where it is unknown; such memory is left alone. */

@@ -180,6 +180,7 @@ struct lathe_emulator {
 
     host_grid *grids;
     int grid_count, grids_left;
+    int first;          /* the first grid that has not settled */
     uint32_t in_flight; /* threads */
     host_block *blocks;
     host_thread *free_threads;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define THREADS_IN_FLIGHT 4096u /* beyond it no further block starts, unless it must */
+#define WINDOW 32               /* grids that are considered at once */
 
 static bool out_of_memory(lathe_emulator *e) {
     snprintf(e->message, sizeof e->message, "no memory for the threads of a block");
@@ -200,8 +201,14 @@ static bool due(lathe_emulator *e, const host_grid *g) {
     return lathe_emu_pick(e, 4) == 0;
 }
 
+/* Grids are looked at from the first that has not settled on; behind these, none can be in flight.
+ */
+static int window_end(const lathe_emulator *e) {
+    return e->first + WINDOW < e->grid_count ? e->first + WINDOW : e->grid_count;
+}
+
 static bool start_blocks(lathe_emulator *e) {
-    for (int i = 0; i < e->grid_count; i++) {
+    for (int i = e->first; i < window_end(e); i++) {
         host_grid *g = &e->grids[i];
         if (g->state == GRID_QUEUED && may_start(g) && due(e, g) && !grid_start(e, g))
             return false;
@@ -217,13 +224,15 @@ static bool start_blocks(lathe_emulator *e) {
 }
 
 static void settle(lathe_emulator *e) {
-    for (int i = 0; i < e->grid_count; i++) {
+    for (int i = e->first; i < window_end(e); i++) {
         host_grid *g = &e->grids[i];
         bool settled = g->state == GRID_COMPLETE;
         for (int k = 0; k < LATHE_EMULATOR_BEFORE; k++)
             settled = settled && (!g->before[k] || g->before[k]->settled);
         g->settled = settled;
     }
+    while (e->first < e->grid_count && e->grids[e->first].settled)
+        e->first++;
 }
 
 /* What the grid wrote is there for all, and who waits for that goes on. */
@@ -249,7 +258,7 @@ static void grid_complete(lathe_emulator *e, host_grid *g) {
 /* At a seeded moment, or at once when `must`. Returns whether one completed. */
 static bool complete_grids(lathe_emulator *e, bool must) {
     bool any = false;
-    for (int i = 0; i < e->grid_count; i++) {
+    for (int i = e->first; i < window_end(e); i++) {
         host_grid *g = &e->grids[i];
         if (g->state == GRID_RUNNING && g->ended == g->blocks)
             g->state = GRID_ENDED;
@@ -307,6 +316,7 @@ static bool prepare(lathe_emulator *e, const lathe_emulator_grid *grids, int cou
     if (!e->grids)
         return out_of_memory(e);
     e->grid_count = e->grids_left = count;
+    e->first = 0;
     for (int i = 0; i < count; i++) {
         const lathe_emulator_grid *from = &grids[i];
         const lathe_geometry *shape = &from->geometry;
@@ -318,12 +328,12 @@ static bool prepare(lathe_emulator *e, const lathe_emulator_grid *grids, int cou
             return refuse(e, from, "a block has 1 to 1024 threads");
         if (from->argument_count > LATHE_EMULATOR_ARGUMENTS)
             return refuse(e, from, "more than 32 arguments");
-        if (shape->early && (from->before[0] < 0 || shape->cooperative))
+        if (shape->early && (from->before_count == 0 || shape->cooperative))
             return refuse(e, from, "an early launch needs a predecessor and is not co-operative");
         g->from = from;
         g->blocks = (uint32_t)blocks;
-        for (int k = 0; k < LATHE_EMULATOR_BEFORE; k++)
-            if (from->before[k] >= 0 && from->before[k] < i)
+        for (int k = 0; k < from->before_count; k++)
+            if (from->before[k] < i)
                 g->before[k] = &e->grids[from->before[k]];
     }
     return true;

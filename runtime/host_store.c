@@ -166,7 +166,7 @@ void lathe_emu_leak(lathe_emulator *e) {
         else
             b->stores = drain(e, b, b->store, b->stores, 0);
     }
-    for (int i = 0; i < e->grid_count; i++)
+    for (int i = e->first; i < e->grid_count && e->grids[i].state != GRID_QUEUED; i++)
         if (e->grids[i].late_count && lathe_emu_pick(e, 32) == 0)
             lathe_emu_grid_flush(e, &e->grids[i]);
 }

@@ -153,7 +153,7 @@ static void add_grid(std::vector<lathe_emulator_grid> &grids, const char *name, 
     g.geometry = geometry;
     g.geometry.early = geometry.early && index > 0;
     g.before[0] = index - 1;
-    g.before[1] = -1;
+    g.before_count = index > 0;
     grids.push_back(g);
 }
 
