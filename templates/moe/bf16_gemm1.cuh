@@ -79,6 +79,7 @@ __device__ void bf16_gemm1(const bf16 *h1, const bf16 *w13, const int *permuted_
     const u32 end = begin + C::kSlices < kAll ? begin + C::kSlices : kAll;
     const u32 units = (end - begin) * kPasses; // a unit is one pass over k of one slice
     float *shared = reinterpret_cast<float *>(dynamic_shared()); // two buffers, used in turn
+    u32 turn = 0;
 
     for (u32 first = tile * C::kTile; first < limit && first < (tile + 1) * C::kTile;
          first += kRoutedTokens) {
@@ -117,13 +118,12 @@ __device__ void bf16_gemm1(const bf16 *h1, const bf16 *w13, const int *permuted_
             }
             if (next_pass == 0) {
                 const u32 slice = begin + unit / kPasses;
-                float *buffer = shared + (slice & 1) * u32(C::kWarps * 2 * kRoutedSums);
+                float *buffer = shared + (turn++ & 1) * u32(C::kWarps * 2 * kRoutedSums);
                 routed_store(buffer, gate, up);
                 block_sync();
                 bf16_gemm1_finish<C>(buffer, first, limit, slice, act);
             }
         }
-        block_sync(); // the next group's first slices use the buffers again
     }
 }
 

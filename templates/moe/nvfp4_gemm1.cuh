@@ -121,6 +121,7 @@ __device__ void nvfp4_gemm1(const u8 *codes, const e4m3 *scales, const u8 *w13,
     const float gate_scalar = bits_float(load_weight4(gate_alpha + expert));
     const float up_scalar = bits_float(load_weight4(up_alpha + expert));
     float *shared = reinterpret_cast<float *>(dynamic_shared()); // two buffers, used in turn
+    u32 turn = 0;
 
     for (u32 first = tile * C::kTile; first < limit && first < (tile + 1) * C::kTile;
          first += kRoutedTokens) {
@@ -160,14 +161,13 @@ __device__ void nvfp4_gemm1(const u8 *codes, const e4m3 *scales, const u8 *w13,
             }
             if (next_pass == 0) {
                 const u32 slice = begin + unit / kPasses;
-                float *buffer = shared + (slice & 1) * u32(C::kWarps * 2 * kRoutedSums);
+                float *buffer = shared + (turn++ & 1) * u32(C::kWarps * 2 * kRoutedSums);
                 routed_store(buffer, gate, up);
                 block_sync();
                 nvfp4_gemm1_finish<C>(buffer, gate_scalar, up_scalar, first, limit, slice, codes2,
                                       scales2);
             }
         }
-        block_sync(); // the next group's first slices use the buffers again
     }
 }
 

@@ -90,6 +90,7 @@ __device__ void nvfp4_gemm2(const u8 *codes2, const e4m3 *scales2, const u8 *w2,
     const u32 units = (end - begin) * kPasses; // a unit is one pass over k of one slice
     const float scalar = bits_float(load_weight4(alpha + expert));
     float *shared = reinterpret_cast<float *>(dynamic_shared()); // two buffers, used in turn
+    u32 turn = 0;
 
     for (u32 first = tile * C::kTile; first < limit && first < (tile + 1) * C::kTile;
          first += kRoutedTokens) {
@@ -128,13 +129,12 @@ __device__ void nvfp4_gemm2(const u8 *codes2, const e4m3 *scales2, const u8 *w2,
             }
             if (next_pass == 0) {
                 const u32 slice = begin + unit / kPasses;
-                float *buffer = shared + (slice & 1) * u32(C::kWarps * 2 * kRoutedSums);
+                float *buffer = shared + (turn++ & 1) * u32(C::kWarps * 2 * kRoutedSums);
                 routed_store(buffer, low, high);
                 block_sync();
                 nvfp4_gemm2_finish<C>(buffer, scalar, first, limit, slice, rows);
             }
         }
-        block_sync(); // the next group's first slices use the buffers again
     }
 }
 

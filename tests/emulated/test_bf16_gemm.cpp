@@ -24,7 +24,7 @@ struct Config {
 };
 using Tiny = Config<8, 64, 64, 8, 2, 8, 32, 1, 1, 4>;
 using Odd = Config<11, 80, 96, 5, 2, 8, 16, 2, 2, 2>; // 5 steps over 4: two passes
-using Wide = Config<20, 384, 32, 6, 3, 16, 32, 2, 4, 2>;
+using Wide = Config<20, 384, 96, 6, 3, 16, 32, 2, 4, 3>;
 using Real = Config<8, 1024, 64, 8, 2, 8, 32, 4, 2, 3>;
 
 static double weight(int64_t i, int64_t width) {
@@ -52,9 +52,9 @@ static void check_padding(const char *name, const Routes &routes, const void *re
 
 template <class C>
 static void tiles(Kernel &k, const Routes &routes) {
-    k.in("cta_expert", {C::kMaxCtas}).raw(routes.expert.data());
-    k.in("cta_limit", {C::kMaxCtas}).raw(routes.limit.data());
-    k.in("ctas", {1}).fill(routes.tiles);
+    k.in("cta_expert", {C::kMaxCtas}).raw(routes.expert.data()).late();
+    k.in("cta_limit", {C::kMaxCtas}).raw(routes.limit.data()).late();
+    k.in("ctas", {1}).fill(routes.tiles).late();
 }
 
 template <class C>
@@ -63,13 +63,13 @@ static void check_first(const char *name) {
     Kernel k(name, bf16_gemm1<C>, lathe_ref_moe_bf16_gemm1);
     LATHE_CONSTANTS(k, C, kRows, kWidth, kExperts, kGateUp, kPermuted, kMaxCtas, kMaxRows, kColumns,
                     kTile);
-    k.in("h1", {C::kRows, C::kWidth}).each([](int, int64_t i) {
-        return activation(i / C::kWidth, i);
-    });
+    k.in("h1", {C::kRows, C::kWidth})
+        .each([](int, int64_t i) { return activation(i / C::kWidth, i); })
+        .late();
     k.in("w13", {C::kExperts, C::kGateUp, C::kWidth}).each([](int, int64_t i) {
         return weight(i, C::kWidth);
     });
-    k.in("permuted_to_token", {C::kPermuted}).raw(routes.token.data());
+    k.in("permuted_to_token", {C::kPermuted}).raw(routes.token.data()).late();
     tiles<C>(k, routes);
     k.out("act", {C::kMaxRows, C::kColumns});
     k.launch({C::kMaxCtas, (C::kColumns / 16 + C::kSlices - 1) / C::kSlices}, C::kWarps * 32,
@@ -83,11 +83,13 @@ static void check_second(const char *name) {
     const Routes routes = make_routes(C::kRows, C::kExperts, C::kTopK, C::kTile, C::kMaxCtas, 3);
     Kernel k(name, bf16_gemm2<C>, lathe_ref_moe_bf16_gemm2);
     LATHE_CONSTANTS(k, C, kMaxRows, kWidth, kExperts, kColumns, kMaxCtas, kOutRows, kTile);
-    k.in("act", {C::kMaxRows, C::kWidth}).each([&routes](int, int64_t i) {
-        const int64_t row = i / C::kWidth;
-        return routes.live(static_cast<int>(row), C::kTile) ? activation(row, i)
-                                                            : static_cast<double>(NAN);
-    });
+    k.in("act", {C::kMaxRows, C::kWidth})
+        .each([&routes](int, int64_t i) {
+            const int64_t row = i / C::kWidth;
+            return routes.live(static_cast<int>(row), C::kTile) ? activation(row, i)
+                                                                : static_cast<double>(NAN);
+        })
+        .late();
     k.in("w2", {C::kExperts, C::kColumns, C::kWidth}).each([](int, int64_t i) {
         return weight(i, C::kWidth);
     });

@@ -33,14 +33,18 @@ static void check(const char *name) {
     Kernel k(name, expert_norm<C>, lathe_ref_moe_expert_norm);
     LATHE_CONSTANTS(k, C, kRows, kWidth, kSplits, kCenter, kEps);
     if (C::kSplits == 0) {
-        k.in("columns", {C::kRows, C::kWidth}).each([](int, int64_t i) { return pooled<C>(i); });
+        k.in("columns", {C::kRows, C::kWidth})
+            .each([](int, int64_t i) { return pooled<C>(i); })
+            .late();
         k.null("partials");
     } else {
         constexpr int64_t n = int64_t{C::kRows} * C::kWidth;
         k.null("columns");
-        k.in("partials", {C::kSplits, C::kRows, C::kWidth}).each([](int, int64_t i) {
-            return pooled<C>(i % n) * (i / n == 0 ? 0.75 : i / n == 1 ? 0.5 : -0.25);
-        });
+        k.in("partials", {C::kSplits, C::kRows, C::kWidth})
+            .each([](int, int64_t i) {
+                return pooled<C>(i % n) * (i / n == 0 ? 0.75 : i / n == 1 ? 0.5 : -0.25);
+            })
+            .late();
     }
     k.in("gain", {C::kWidth}).normal(0.2, 0.6);
     k.out("h1", {C::kRows, C::kWidth});

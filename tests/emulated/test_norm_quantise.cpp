@@ -43,14 +43,18 @@ static void check(const char *name, double global) {
     Kernel k(name, norm_quantise<C>, lathe_ref_moe_norm_quantise);
     LATHE_CONSTANTS(k, C, kRows, kWidth, kCodeBytes, kBlocks, kSplits, kCenter, kHasH1, kEps);
     if (C::kSplits == 0) {
-        k.in("columns", {C::kRows, C::kWidth}).each([](int, int64_t i) { return pooled<C>(i); });
+        k.in("columns", {C::kRows, C::kWidth})
+            .each([](int, int64_t i) { return pooled<C>(i); })
+            .late();
         k.null("partials");
     } else {
         constexpr int64_t n = int64_t{C::kRows} * C::kWidth;
         k.null("columns");
-        k.in("partials", {C::kSplits, C::kRows, C::kWidth}).each([](int, int64_t i) {
-            return pooled<C>(i % n) * (i / n == 0 ? 0.75 : i / n == 1 ? 0.5 : -0.25);
-        });
+        k.in("partials", {C::kSplits, C::kRows, C::kWidth})
+            .each([](int, int64_t i) {
+                return pooled<C>(i % n) * (i / n == 0 ? 0.75 : i / n == 1 ? 0.5 : -0.25);
+            })
+            .late();
     }
     k.in("gain", {C::kWidth}).normal(0.2, 0.6);
     k.in("input_gscale", {1}).fill(global);

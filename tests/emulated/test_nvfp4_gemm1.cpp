@@ -22,7 +22,7 @@ struct Config {
 };
 using Tiny = Config<8, 64, 64, 8, 2, 8, 64, 1, 1, 4>;
 using Odd = Config<11, 80, 48, 5, 2, 8, 16, 2, 2, 2>; // 5 steps over 4: two passes, slices 2 + 1
-using Wide = Config<20, 384, 32, 6, 3, 16, 128, 2, 1, 2>; // tiles of 16, two passes
+using Wide = Config<20, 384, 48, 6, 3, 16, 128, 2, 1, 3>; // tiles of 16, two passes
 using Real = Config<8, 1024, 64, 8, 2, 8, 128, 4, 2, 3>;
 
 // Weight scales: mostly near 2^-4; some rows all zero, largest or smallest.
@@ -49,18 +49,18 @@ static void check(const char *name, double size) {
     LATHE_CONSTANTS(k, C, kRows, kCodeBytes, kBlocks, kExperts, kGateUp, kPermuted, kMaxCtas,
                     kMaxRows, kOutBytes, kOutBlocks);
     LATHE_CONSTANTS(k, C, kTile);
-    k.in("codes", {C::kRows, C::kCodeBytes}).integers(0, 255);
-    k.in("scales", {C::kRows, C::kBlocks}).each([](int, int64_t i) {
-        return token_scale(i / C::kBlocks, i % C::kBlocks);
-    });
+    k.in("codes", {C::kRows, C::kCodeBytes}).integers(0, 255).late();
+    k.in("scales", {C::kRows, C::kBlocks})
+        .each([](int, int64_t i) { return token_scale(i / C::kBlocks, i % C::kBlocks); })
+        .late();
     k.in("w13", {C::kExperts, C::kGateUp, C::kCodeBytes}).integers(0, 255);
     k.in("w13_scales", {C::kExperts, C::kGateUp, C::kBlocks}).each([](int, int64_t i) {
         return weight_scale(i / C::kBlocks, i % C::kBlocks);
     });
-    k.in("permuted_to_token", {C::kPermuted}).raw(routes.token.data());
-    k.in("cta_expert", {C::kMaxCtas}).raw(routes.expert.data());
-    k.in("cta_limit", {C::kMaxCtas}).raw(routes.limit.data());
-    k.in("ctas", {1}).fill(routes.tiles);
+    k.in("permuted_to_token", {C::kPermuted}).raw(routes.token.data()).late();
+    k.in("cta_expert", {C::kMaxCtas}).raw(routes.expert.data()).late();
+    k.in("cta_limit", {C::kMaxCtas}).raw(routes.limit.data()).late();
+    k.in("ctas", {1}).fill(routes.tiles).late();
     const double alpha = size / std::sqrt(static_cast<double>(C::kBlocks * 16));
     k.in("gate_alpha", {C::kExperts}).each([alpha](int, int64_t e) {
         return alpha * (e % 2 == 0 ? 1 : 8) * (1 + 0.1 * static_cast<double>(e));

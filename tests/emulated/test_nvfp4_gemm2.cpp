@@ -21,7 +21,7 @@ struct Config {
 using Tiny = Config<8, 64, 64, 8, 2, 8, 64, 1, 1, 1>;
 using Slim = Config<3, 16, 32, 4, 2, 8, 16, 1, 1, 1>; // an intermediate width of one block
 using Odd = Config<11, 80, 96, 5, 2, 8, 16, 2, 2, 2>; // 5 steps over 4: two passes, slices 2 + 1
-using Wide = Config<20, 384, 64, 6, 3, 16, 128, 2, 1, 2>;
+using Wide = Config<20, 384, 96, 6, 3, 16, 128, 2, 1, 3>;
 using Real = Config<8, 512, 256, 8, 2, 8, 128, 4, 1, 4>;
 
 // Weight scales: mostly near 2^-4; some rows all zero, largest or smallest.
@@ -47,10 +47,12 @@ static void check(const char *name) {
     Kernel k(name, nvfp4_gemm2<C>, lathe_ref_moe_nvfp4_gemm2);
     LATHE_CONSTANTS(k, C, kMaxRows, kCodeBytes, kBlocks, kExperts, kWidth, kMaxCtas, kOutRows,
                     kTile);
-    k.in("codes2", {C::kMaxRows, C::kCodeBytes}).integers(0, 255);
-    k.in("scales2", {C::kMaxRows, C::kBlocks}).each([&routes](int, int64_t i) {
-        return row_scale<C>(routes, i / C::kBlocks, i % C::kBlocks);
-    });
+    k.in("codes2", {C::kMaxRows, C::kCodeBytes}).integers(0, 255).late();
+    k.in("scales2", {C::kMaxRows, C::kBlocks})
+        .each([&routes](int, int64_t i) {
+            return row_scale<C>(routes, i / C::kBlocks, i % C::kBlocks);
+        })
+        .late();
     k.in("w2", {C::kExperts, C::kWidth, C::kCodeBytes}).integers(0, 255);
     k.in("w2_scales", {C::kExperts, C::kWidth, C::kBlocks}).each([](int, int64_t i) {
         return weight_scale(i / C::kBlocks, i % C::kBlocks);
@@ -58,9 +60,9 @@ static void check(const char *name) {
     k.in("alpha", {C::kExperts}).each([](int, int64_t e) {
         return std::pow(10.0, static_cast<double>(e % 5) - 2) * 1.37;
     });
-    k.in("cta_expert", {C::kMaxCtas}).raw(routes.expert.data());
-    k.in("cta_limit", {C::kMaxCtas}).raw(routes.limit.data());
-    k.in("ctas", {1}).fill(routes.tiles);
+    k.in("cta_expert", {C::kMaxCtas}).raw(routes.expert.data()).late();
+    k.in("cta_limit", {C::kMaxCtas}).raw(routes.limit.data()).late();
+    k.in("ctas", {1}).fill(routes.tiles).late();
     k.out("rows", {C::kOutRows, C::kWidth});
     k.launch({C::kMaxCtas, (C::kWidth / 32 + C::kSlices - 1) / C::kSlices}, C::kWarps * 32,
              2 * C::kWarps * 2 * 8 * 20 * 4);

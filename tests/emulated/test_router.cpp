@@ -29,10 +29,12 @@ template <class C>
 static void check(const char *name) {
     Kernel k(name, router<C>, lathe_ref_moe_router);
     LATHE_CONSTANTS(k, C, kRows, kHidden, kExperts);
-    k.in("x", {C::kRows, C::kHidden}).each([](int, int64_t i) {
-        const double size = i / C::kHidden == 1 ? 1e-4 : 1; // a small token
-        return size * std::sin(static_cast<double>(i) * 0.7 + 0.3);
-    });
+    k.in("x", {C::kRows, C::kHidden})
+        .each([](int, int64_t i) {
+            const double size = i / C::kHidden == 1 ? 1e-4 : 1; // a small token
+            return size * std::sin(static_cast<double>(i) * 0.7 + 0.3);
+        })
+        .late();
     k.in("w", {C::kExperts, C::kHidden}).each([](int, int64_t i) {
         const double size = std::ldexp(1.0, static_cast<int>(i / C::kHidden % 5) * 3 - 6);
         return size * std::cos(static_cast<double>(i) * 1.3);

@@ -51,7 +51,7 @@ static void describe(Kernel &k, int ranks) {
     LATHE_CONSTANTS(k, C, kRows, kExperts, kTopK, kRoutes, kPermuted, kHistogram, kMaxCtas, kLocal,
                     kTile);
     LATHE_CONSTANTS(k, C, kBf16Weights, kHasSlots, kScale, kEpsilon);
-    k.in("logits", {C::kRows, C::kExperts}).each([](int, int64_t i) { return logit<C>(i); });
+    k.in("logits", {C::kRows, C::kExperts}).each([](int, int64_t i) { return logit<C>(i); }).late();
     k.in("bias", {C::kExperts}).each([](int, int64_t e) {
         return e % 3 == 1 ? 0.25 : 0.0; // an even number of ties is left
     });

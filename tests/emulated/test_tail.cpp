@@ -40,21 +40,27 @@ static void check(const char *name) {
     std::vector<bool> read;
     for (int64_t row = 0; row < C::kExpertRows; row++)
         read.push_back(is_read<C>(row));
-    k.in("rows", {C::kExpertRows, C::kWidth}).each([&read](int, int64_t i) {
-        const int64_t row = i / C::kWidth;
-        if (!read[static_cast<size_t>(row)])
-            return static_cast<double>(NAN);
-        if (row == 0)
-            return 0.0;
-        return std::sin(static_cast<double>(i) * 0.7) *
-               std::pow(10.0, static_cast<double>(row % 9) - 4);
-    });
-    k.in("expanded_to_permuted", {C::kRoutes}).each([](int, int64_t x) { return row_of<C>(x); });
+    k.in("rows", {C::kExpertRows, C::kWidth})
+        .each([&read](int, int64_t i) {
+            const int64_t row = i / C::kWidth;
+            if (!read[static_cast<size_t>(row)])
+                return static_cast<double>(NAN);
+            if (row == 0)
+                return 0.0;
+            return std::sin(static_cast<double>(i) * 0.7) *
+                   std::pow(10.0, static_cast<double>(row % 9) - 4);
+        })
+        .late();
+    k.in("expanded_to_permuted", {C::kRoutes})
+        .each([](int, int64_t x) { return row_of<C>(x); })
+        .late();
     k.in("gain", {C::kWidth}).normal(0.3, 0.7);
-    k.in("weights", {C::kRows, C::kTopK}).each([](int, int64_t x) {
-        return row_of<C>(x) < 0 || x / C::kTopK == 2 ? static_cast<double>(NAN)
-                                                     : 1.0 / static_cast<double>(x + 2);
-    });
+    k.in("weights", {C::kRows, C::kTopK})
+        .each([](int, int64_t x) {
+            return row_of<C>(x) < 0 || x / C::kTopK == 2 ? static_cast<double>(NAN)
+                                                         : 1.0 / static_cast<double>(x + 2);
+        })
+        .late();
     k.out("m", {C::kRows, C::kWidth});
     k.launch({C::kRows}, C::kWarps * 32, C::kWarps * C::kTopK * 4);
     k.run();
