@@ -61,8 +61,25 @@ static void check_options(const lathe_binder *b) {
     }
 }
 
+static void check_attributes(const lathe_binder *b, const lathe_part *part) {
+    for (size_t i = 0; part->set && i < part->set->field_count; i++) {
+        const char *key = part->set->fields[i].key;
+        const char *from = lathe_arena_print(b->arena, "%s.%s", part->kind, key);
+        bool taken = false;
+        for (size_t j = 0; j < b->provider->constant_count && !taken; j++)
+            taken = b->provider->constants[j].source == LATHE_CONST_ATTRIBUTE &&
+                    strcmp(b->provider->constants[j].from, from) == 0;
+        if (!taken)
+            lathe_bind_fail(b, part->where,
+                            "part \"%s\": unknown attribute '%s'; no constant of %s comes from it",
+                            part->name, key, b->provider->spec);
+    }
+}
+
 void lathe_bind_given(lathe_binder *b) {
     check_options(b);
+    for (size_t i = 0; i < b->launch->part_count; i++)
+        check_attributes(b, b->launch->parts[i]);
     for (size_t i = 0; i < b->provider->constant_count; i++) {
         const lathe_const *c = &b->provider->constants[i];
         const lathe_table *options = b->launch->use->options;

@@ -8,7 +8,7 @@
 const char lathe_lua_tags = 0;
 const char lathe_lua_environment = 0;
 
-enum { MAX_SUBJECT = 256, MAX_REPEATS = 3, MAX_INCLUDES = 16 };
+enum { MAX_SUBJECT = 256, MAX_REPEATS = 3, MAX_INCLUDES = 16, MAX_COPIES = 1 << 20 };
 
 /* Order of keys: numbers, then strings by bytes. Others have no order that is the same on every
  * run. */
@@ -124,6 +124,15 @@ static int base_pattern(lua_State *state) {
     lua_insert(state, 1);
     lua_call(state, lua_gettop(state) - 1, LUA_MULTRET);
     return lua_gettop(state);
+}
+
+/* Copies of nothing take time but neither memory nor instructions. */
+static int base_rep(lua_State *state) {
+    luaL_argcheck(state, luaL_checkinteger(state, 2) <= MAX_COPIES, 2, "at most 2^20 copies");
+    lua_pushvalue(state, lua_upvalueindex(1));
+    lua_insert(state, 1);
+    lua_call(state, lua_gettop(state) - 1, 1);
+    return 1;
 }
 
 static int base_include(lua_State *state) {
@@ -307,6 +316,7 @@ static void open_string(lua_State *state, int base) {
     wrap(state, library, "match", base_pattern);
     wrap(state, library, "gmatch", base_pattern);
     wrap(state, library, "gsub", base_pattern);
+    wrap(state, library, "rep", base_rep);
     lua_pushnil(state);
     lua_setfield(state, library, "dump");
     copy_library(state, base, "string", "dump");
@@ -324,7 +334,7 @@ static void open_functions(lua_State *state, int base) {
     lua_getfield(state, -1, "sort");
     lua_pushcclosure(state, base_pairs, 1);
     lua_setfield(state, base, "pairs");
-    copy_library(state, base, "table", "");
+    copy_library(state, base, "table", "move"); /* it can loop without a count */
     luaL_requiref(state, "math", luaopen_math, 0);
     copy_library(state, base, "math", "random randomseed");
     static const luaL_Reg own[] = {{"next", base_next},

@@ -9,7 +9,7 @@
 #include <lua.h>
 #include <lualib.h>
 
-enum { LATHE_LUA_STEP = 10000 }; /* instructions between two looks at the budget */
+enum { LATHE_LUA_STEP = 1000 }; /* instructions between two looks at the budget */
 
 struct lathe_lua {
     lua_State *state;
@@ -17,6 +17,8 @@ struct lathe_lua {
     lathe_lua_folders folders;
     size_t memory;        /* bytes in use by Lua */
     int64_t instructions; /* left */
+    double begin;         /* of the call under way, in seconds of this thread */
+    char place[128];      /* where memory ran out */
     int64_t nodes;        /* tree nodes left */
     int64_t tp;
     int include_depth;

@@ -5,15 +5,37 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { MAX_MEMORY = 128 << 20, MAX_INSTRUCTIONS = 100000000, MAX_NODES = 2000000, MAX_DEPTH = 32 };
+enum {
+    MAX_MEMORY = 64 << 20,
+    MAX_INSTRUCTIONS = 100000000,
+    MAX_SECONDS = 20, /* of this thread's work in Lua; for what takes time but no instructions */
+    MAX_NODES = 2000000,
+    MAX_DEPTH = 32
+};
 
 lathe_lua *lathe_lua_of(lua_State *state) {
     lathe_lua *lua;
     memcpy(&lua, lua_getextraspace(state), sizeof lua);
     return lua;
+}
+
+/* Where the chunk stands when it runs out of memory: Lua's own error has no place. Looks, allocates
+ * nothing. */
+static void note_place(lathe_lua *lua) {
+    lua_Debug frame = {0};
+    for (int level = 0; lua->state && lua_getstack(lua->state, level, &frame); level++) {
+        lua_getinfo(lua->state, "Sl", &frame);
+        if (frame.currentline <= 0)
+            continue;
+        (void)snprintf(lua->place, sizeof lua->place, "%s:%d: ", frame.short_src,
+                       frame.currentline);
+        return;
+    }
 }
 
 static void *allocate(void *context, void *memory, size_t old_size, size_t new_size) {
@@ -24,24 +46,43 @@ static void *allocate(void *context, void *memory, size_t old_size, size_t new_s
         lua->memory -= old;
         return NULL;
     }
-    if (new_size > old && lua->memory - old + new_size > MAX_MEMORY)
+    if (new_size > old && lua->memory - old + new_size > MAX_MEMORY) {
+        note_place(lua);
         return NULL;
+    }
     void *moved = realloc(memory, new_size);
     if (moved)
         lua->memory += new_size - old;
     return moved;
 }
 
+static double thread_seconds(void) {
+    struct timespec t;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0)
+        return 0;
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static void count_instructions(lua_State *state, lua_Debug *frame) {
     (void)frame;
     lathe_lua *lua = lathe_lua_of(state);
     lua->instructions -= LATHE_LUA_STEP;
-    if (lua->instructions < 0) {
-        luaL_where(state, 0);
+    const bool slow = thread_seconds() - lua->begin > MAX_SECONDS;
+    if (lua->instructions >= 0 && !slow)
+        return;
+    luaL_where(state, 0);
+    if (slow)
+        lua_pushfstring(state, "more than %d seconds; does a loop not end?", MAX_SECONDS);
+    else
         lua_pushfstring(state, "more than %d instructions; does a loop not end?", MAX_INSTRUCTIONS);
-        lua_concat(state, 2);
-        lua_error(state);
-    }
+    lua_concat(state, 2);
+    lua_error(state);
+}
+
+/* Memory that runs out where nothing is protected: while results are read. */
+static int panic(lua_State *state) {
+    lathe_diag_fail(lathe_arena_diag(lathe_lua_of(state)->arena), (lathe_where){0},
+                    "Lua: more than %d MiB of memory", MAX_MEMORY >> 20);
 }
 
 static int open_state(lua_State *state) {
@@ -66,6 +107,7 @@ lathe_lua *lathe_lua_create(lathe_arena *arena, lathe_lua_folders folders) {
     if (!lua->state)
         lathe_diag_fail(lathe_arena_diag(arena), (lathe_where){0}, "no memory for Lua");
     memcpy(lua_getextraspace(lua->state), &lua, sizeof lua);
+    lua_atpanic(lua->state, panic);
     lua_pushcfunction(lua->state, open_state);
     if (lua_pcall(lua->state, 0, 0, 0) != LUA_OK) {
         lathe_lua_destroy(lua);
@@ -141,6 +183,17 @@ static bool is_plain_name(const char *name) {
     return *name && *name != '/' && !strchr(name, '\\') && !strstr(name, "..");
 }
 
+/* How messages call a file: relative to the root, or by `name` alone outside it. */
+static const char *shown_name(const lathe_lua *lua, const char *path, const char *name) {
+    char real_path[PATH_MAX], real_root[PATH_MAX];
+    if (!realpath(path, real_path) || !realpath(lua->folders.root, real_root))
+        return name;
+    const size_t length = strlen(real_root);
+    if (strncmp(real_path, real_root, length) != 0 || real_path[length] != '/')
+        return name;
+    return lathe_arena_copy(lua->arena, real_path + length + 1, strlen(real_path + length + 1));
+}
+
 /* Finds `name` beside the layout, in layouts/ or in templates/. Sets how messages call it. */
 static const char *find_file(lathe_lua *lua, const char *name, const char **shown) {
     const char *root = lua->folders.root;
@@ -150,11 +203,7 @@ static const char *find_file(lathe_lua *lua, const char *name, const char **show
         const char *path = lathe_arena_print(lua->arena, "%s/%s", folders[i], name);
         if (!is_below(path, folders[i]))
             continue;
-        const bool in_layouts = is_below(path, folders[1]),
-                   in_templates = is_below(path, folders[2]);
-        *shown = in_layouts     ? lathe_arena_print(lua->arena, "layouts/%s", name)
-                 : in_templates ? lathe_arena_print(lua->arena, "templates/%s", name)
-                                : name;
+        *shown = shown_name(lua, path, name);
         return path;
     }
     return NULL;
@@ -401,13 +450,15 @@ static lathe_node protect(lathe_lua *lua, request *r, const char *what) {
     lua_State *state = lua->state;
     lathe_diag *diag = lathe_arena_diag(lua->arena);
     lua->include_depth = 0;
+    lua->begin = thread_seconds();
+    lua->place[0] = '\0';
     lua_settop(state, 0);
     lua_pushcfunction(state, perform);
     lua_pushlightuserdata(state, r);
     const int status = lua_pcall(state, 1, 1, 0);
     if (status == LUA_ERRMEM)
-        lathe_diag_fail(diag, (lathe_where){0}, "%s: more than %d MiB of memory", what,
-                        MAX_MEMORY >> 20);
+        lathe_diag_fail(diag, (lathe_where){0}, "%s%s: more than %d MiB of memory", lua->place,
+                        what, MAX_MEMORY >> 20);
     if (status != LUA_OK) {
         const char *message = lua_tostring(state, -1);
         if (!message)
