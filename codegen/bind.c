@@ -317,10 +317,10 @@ size_t lathe_bind(lathe_plan *plan, const lathe_variant *variant, const lathe_la
     lathe_bind_given(&b);
     bind_pass(&b, PASS_READ);
     bind_pass(&b, PASS_WRITTEN);
+    check_ports(&b);
     lathe_bind_settle(&b);
     bind_pass(&b, PASS_CONDITION);
     lathe_bind_settle(&b);
-    check_ports(&b);
     check_aliases(&b);
     lathe_bind_complete(&b);
     return lathe_bind_kernel(&b);

@@ -76,6 +76,7 @@ static inline bool case_generate(const char *layout, lathe_generate_options opti
     options.tp = options.tp ? options.tp : 1;
     options.no_scan = true;
     free(case_result.why);
+    (void)nftw(case_path("out"), case_remove, 16, FTW_DEPTH | FTW_PHYS);
     return lathe_generate(&options, &case_result);
 }
 
