@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Removes every call of a barrier, wait or fence in templates/ in turn and demands that a test fails.
-#   tests/mutate/mutate.sh [-n COUNT] [-s SEEDS] [-k] [PATTERN]
+#   tests/mutate/mutate.sh [-n COUNT] [-s SEEDS] [-w FOLDER] [PATTERN]
 # PATTERN: a part of the path below templates/ ("gemm/", "attention/paged"); default all. COUNT: at most so many sites.
-# SEEDS: schedules tried per site (default 10). -k: keep the work folder. Prints a line a site: file:line, prim, and
+# SEEDS: schedules tried per site (default 10). FOLDER: where to copy and build, kept and used again; default one that
+# goes at the end. Prints a line a site: file:line, prim, and
 #   killed by TEST (seed N)   that test fails without the call
 #   justified                 none fails; a comment `keep: reason` on the line or the line above says why it stays
 #   SURVIVED                  none fails and nothing says why
@@ -16,12 +17,12 @@ set -eu
 
 seeds=10
 limit=1000000
-keep=0
-while getopts n:s:k option; do
+work=
+while getopts n:s:w: option; do
     case $option in
     n) limit=$OPTARG ;;
     s) seeds=$OPTARG ;;
-    k) keep=1 ;;
+    w) work=$OPTARG ;;
     *) exit 2 ;;
     esac
 done
@@ -30,25 +31,36 @@ pattern=${1:-}
 
 source=$(cd "$(dirname "$0")/../.." && pwd)
 jobs=$(nproc)
-work=$(mktemp -d "${TMPDIR:-/tmp}/lathe-mutate-XXXXXX")
+if [ -z "$work" ]; then
+    work=$(mktemp -d "${TMPDIR:-/tmp}/lathe-mutate-XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+fi
+trap 'exit 2' INT TERM
+mkdir -p "$work/tree"
+work=$(cd "$work" && pwd)
 tree=$work/tree
 build=$work/build
 log=$work/log
+: >"$work/verdicts"
 
-cleanup() {
-    [ "$keep" = 1 ] && echo "work folder: $work" || rm -rf "$work"
+# Makes the tree the source's, and touches no file that is so already. A mutation left by an interrupted run goes too.
+copy_sources() {
+    (cd "$source" && find CMakeLists.txt codegen layouts runtime templates tests tools -type f) | LC_ALL=C sort >"$work/files"
+    (cd "$tree" && find . -type f | sed 's,^\./,,') | LC_ALL=C sort | LC_ALL=C comm -13 "$work/files" - |
+        while read -r file; do rm "$tree/$file"; done
+    while read -r file; do
+        cmp -s "$source/$file" "$tree/$file" && continue
+        mkdir -p "$tree/$(dirname "$file")"
+        cp "$source/$file" "$tree/$file"
+    done <"$work/files"
 }
-trap cleanup EXIT
-trap 'exit 2' INT TERM
 
 prepare() {
-    mkdir "$tree"
-    for entry in CMakeLists.txt codegen layouts runtime templates tests tools; do
-        cp -R "$source/$entry" "$tree/"
-    done
+    copy_sources
     cmake -G Ninja -S "$tree" -B "$build" -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O1 -DCMAKE_CXX_FLAGS=-O1 \
         -DLATHE_SCAN=OFF >"$log" 2>&1 || return 1
-    targets=$(ninja -C "$build" -t targets all | sed -n 's/^\(emulated_[A-Za-z0-9_]*\): CXX_EXECUTABLE_LINKER.*/\1/p' | sort -u)
+    targets=$(ninja -C "$build" -t targets all |
+        sed -n 's/^\(emulated_[A-Za-z0-9_]*\): CXX_EXECUTABLE_LINKER.*/\1/p' | sort -u)
     [ -n "$targets" ] || { echo "no emulated tests are built here" >>"$log"; return 1; }
     # shellcheck disable=SC2086
     ninja -C "$build" -j "$jobs" mutate $targets >>"$log" 2>&1
