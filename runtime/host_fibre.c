@@ -8,6 +8,7 @@
 /* Enough for a kernel's locals under the sanitizers; only touched pages cost memory. */
 #define STACK_BYTES ((size_t)256 * 1024)
 #define GUARD_BYTES ((size_t)4096)
+#define COLOURS ((size_t)16 * 1024)
 
 /* Boost.Context. */
 typedef struct {
@@ -90,6 +91,8 @@ host_thread *lathe_emu_thread_create(lathe_emulator *e) {
         free(t);
         return NULL;
     }
+    /* Stacks that all ended at the same place in a page would share few lines of the caches. */
+    t->colour = (++e->stacks * 1216) % COLOURS & ~(size_t)63;
     return t;
 }
 
@@ -97,7 +100,8 @@ void lathe_emu_thread_arm(host_thread *t) {
     /* What ran here before was stopped half-way, its frames marked. */
     if (t->abandoned && __asan_unpoison_memory_region)
         __asan_unpoison_memory_region(t->stack + GUARD_BYTES, STACK_BYTES - GUARD_BYTES);
-    t->context = make_fcontext(t->stack + STACK_BYTES, STACK_BYTES - GUARD_BYTES, body);
+    t->context = make_fcontext(t->stack + STACK_BYTES - t->colour,
+                               STACK_BYTES - GUARD_BYTES - t->colour, body);
     t->fake_stack = NULL;
     t->abandoned = false;
     t->wait = WAIT_NONE;

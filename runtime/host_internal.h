@@ -78,6 +78,7 @@ struct host_thread {
     void *context;              /* where it stopped */
     void *fake_stack;           /* the sanitizer's */
     unsigned char *stack;       /* lowest address */
+    size_t colour;              /* bytes left unused at its top */
     host_block *block;
     host_thread *next; /* among the free, or the waiters of one object */
     uint64_t serial;
@@ -193,7 +194,7 @@ struct lathe_emulator {
     host_past past[HISTORY];
     uint64_t commits; /* number of the next */
 
-    uint64_t now_ns, serial, switches, stall;
+    uint64_t now_ns, serial, switches, stall, stacks;
     uint64_t world_seen, world_own;
     uint32_t polls;
     bool useful; /* something other than polling has happened */

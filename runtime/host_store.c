@@ -180,6 +180,8 @@ static void overlay(const host_store *list, int count, const unsigned char *p, u
                     uint32_t bytes) {
     for (int i = 0; i < count; i++) {
         const host_store *s = &list[i];
+        if (granule(s->p) != granule(p))
+            continue;
         for (uint32_t k = 0; k < s->bytes; k++) {
             const uintptr_t at = (uintptr_t)s->p + k - (uintptr_t)p;
             if (at < bytes)

