@@ -19,10 +19,8 @@ void lathe_emu_progress(lathe_emulator *e) {
     e->stall = 0;
 }
 
-/* Whole or not at all. The word-wise load first shows the address to the sanitizers. */
+/* Whole or not at all. */
 static void store16(unsigned char *p, const unsigned char *value) {
-    (void)__atomic_load_n((uint64_t *)(void *)p, __ATOMIC_RELAXED);
-    (void)__atomic_load_n((uint64_t *)(void *)(p + 8), __ATOMIC_RELAXED);
 #if defined(__x86_64__)
     typedef long long vector __attribute__((vector_size(16)));
     vector v;
@@ -35,8 +33,6 @@ static void store16(unsigned char *p, const unsigned char *value) {
 #endif
 }
 static void load16(const unsigned char *p, unsigned char *value) {
-    (void)__atomic_load_n((const uint64_t *)(const void *)p, __ATOMIC_RELAXED);
-    (void)__atomic_load_n((const uint64_t *)(const void *)(p + 8), __ATOMIC_RELAXED);
 #if defined(__x86_64__)
     typedef long long vector __attribute__((vector_size(16)));
     vector v;

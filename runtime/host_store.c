@@ -253,8 +253,6 @@ static void check_after_wait(host_thread *t, const char *what) {
 static void gpu_store(void *p, const void *value, unsigned int bytes) {
     host_thread *t = lathe_emu_current();
     check_after_wait(t, "gpu_store");
-    unsigned char touch[16]; /* a bad address shows here, not when the store lands */
-    read_word(p, touch, bytes);
     push(t, p, value, bytes, LATHE_SPACE_GLOBAL);
     lathe_emu_chance(t);
 }
@@ -273,8 +271,6 @@ static uint32_t *atomic_begin(host_thread *t, unsigned int *p, const char *what)
     if (lathe_emu_pick(lathe_emu_active, 4) == 0)
         lathe_emu_yield(t);
     drain_thread(t, granule(p));
-    unsigned char touch[4];
-    read_word((unsigned char *)p, touch, 4);
     note_past(lathe_emu_active, t->block, (unsigned char *)p, 4);
     t->known.observed = lathe_emu_active->commits;
     return p;

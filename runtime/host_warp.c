@@ -50,8 +50,7 @@ UNCHECKED static void gather(const host_warp *w, float a[16][16], float b[16][8]
     }
 }
 
-UNCHECKED static void
-multiply(float a[16][16], float b[16][8], float d[16][8]) {
+UNCHECKED static void multiply(float a[16][16], float b[16][8], float d[16][8]) {
     for (int i = 0; i < 16; i++)
         for (int k = 0; k < 16; k++)
             for (int j = 0; j < 8; j++)

@@ -29,8 +29,7 @@ static const char source[] =
     "}\n"
     "extern \"C\" __global__ void beyond(u32 *y) { y[4] = 1; }\n";
 
-static char folder[] = "/tmp/lathe-host-XXXXXX";
-static char object[128], source_path[128];
+static char folder[256], object[512], source_path[512];
 static lathe_device *d;
 
 static lathe_status compile(const char *text, char *log, size_t bytes) {
@@ -47,6 +46,8 @@ static lathe_status compile(const char *text, char *log, size_t bytes) {
 
 static void setup(void) {
     char log[4096], message[256];
+    const char *root = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/lathe-host-XXXXXX", root ? root : P_tmpdir);
     cr_assert_not_null(mkdtemp(folder));
     snprintf(object, sizeof object, "%s/kernels.so", folder);
     snprintf(source_path, sizeof source_path, "%s/kernels.cu", folder);

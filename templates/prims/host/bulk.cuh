@@ -3,7 +3,7 @@
 #ifndef LATHE_PRIMS_BULK_CUH
 #define LATHE_PRIMS_BULK_CUH
 
-#include "types.cuh"
+#include "memory.cuh"
 
 static inline void mbar_init(u64 *mbar, u32 arrivals) {
     lathe_table->mbar_init(mbar, arrivals);
@@ -25,6 +25,8 @@ static inline void mbar_wait(u64 *mbar, u32 parity) {
 }
 // A multiple of 16 bytes, both addresses multiples of 16. One thread calls.
 static inline void bulk_load(void *shared, const void *global, u32 bytes, u64 *mbar) {
+    if (bytes)
+        lathe_touch(global, bytes);
     lathe_table->bulk_load(shared, global, bytes, mbar);
 }
 // Between threads' reads and writes of shared memory and a bulk load that overwrites them.
