@@ -6,6 +6,7 @@
 #include "host_emulator.h"
 
 #define WARP 32u
+#define LATHE_EMU_WINDOW 32 /* grids that are considered at once */
 #define BARRIERS 16
 #define MBARRIERS 64
 #define THREAD_STORES 32
@@ -141,7 +142,7 @@ typedef enum { GRID_QUEUED, GRID_RUNNING, GRID_ENDED, GRID_COMPLETE } host_grid_
 typedef struct {
     unsigned char *base;
     size_t bytes;
-    unsigned char *before, *after; /* copies; `after` exists once the grid has ended */
+    unsigned char *before, *after; /* copies: from its start, and from its end */
 } host_held;
 
 struct host_grid {
@@ -159,6 +160,7 @@ struct host_grid {
     int late_count, late_room;
     host_held *held;
     int held_count;
+    bool hidden; /* memory shows what it held at the start */
 };
 
 /* What a schedule holds back a part of: a quarter of its threads, warps or blocks. */
@@ -243,6 +245,11 @@ void lathe_emu_progress(lathe_emulator *e);
 
 /* host_launch.c */
 void lathe_emu_block_exit(host_thread *t);
+
+/* host_held.c: at a grid's start, at its end, and when it completes or must give in. */
+void lathe_emu_hold_begin(lathe_emulator *e, host_grid *g);
+void lathe_emu_hold_end(lathe_emulator *e, host_grid *g);
+void lathe_emu_hold_return(host_grid *g);
 
 /* host_emulator.c */
 void lathe_emu_poison(lathe_emulator *e, void *p, size_t bytes);

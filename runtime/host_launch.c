@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define THREADS_IN_FLIGHT 4096u /* beyond it no further block starts, unless it must */
-#define WINDOW 32               /* grids that are considered at once */
 
 static bool out_of_memory(lathe_emulator *e) {
     snprintf(e->message, sizeof e->message, "no memory for the threads of a block");
@@ -186,6 +185,7 @@ static bool shuffle_order(lathe_emulator *e, host_grid *g) {
 }
 
 static bool grid_start(lathe_emulator *e, host_grid *g) {
+    lathe_emu_hold_begin(e, g);
     g->state = GRID_RUNNING;
     g->commits = e->commits;
     g->flight_limit =
@@ -204,7 +204,8 @@ static bool due(lathe_emulator *e, const host_grid *g) {
 /* Grids are looked at from the first that has not settled on; behind these, none can be in flight.
  */
 static int window_end(const lathe_emulator *e) {
-    return e->first + WINDOW < e->grid_count ? e->first + WINDOW : e->grid_count;
+    return e->first + LATHE_EMU_WINDOW < e->grid_count ? e->first + LATHE_EMU_WINDOW
+                                                       : e->grid_count;
 }
 
 static bool start_blocks(lathe_emulator *e) {
@@ -237,6 +238,7 @@ static void settle(lathe_emulator *e) {
 
 /* What the grid wrote is there for all, and who waits for that goes on. */
 static void grid_complete(lathe_emulator *e, host_grid *g) {
+    lathe_emu_hold_return(g);
     lathe_emu_grid_flush(e, g);
     lathe_emu_land_grid(e, g);
     g->state = GRID_COMPLETE;
@@ -260,9 +262,11 @@ static bool complete_grids(lathe_emulator *e, bool must) {
     bool any = false;
     for (int i = e->first; i < window_end(e); i++) {
         host_grid *g = &e->grids[i];
-        if (g->state == GRID_RUNNING && g->ended == g->blocks)
+        if (g->state == GRID_RUNNING && g->ended == g->blocks) {
             g->state = GRID_ENDED;
-        if (g->state == GRID_ENDED && (must || lathe_emu_pick(e, 4) == 0)) {
+            lathe_emu_hold_end(e, g);
+        }
+        if (g->state == GRID_ENDED && (must || lathe_emu_pick(e, g->hidden ? 16 : 4) == 0)) {
             grid_complete(e, g);
             any = true;
         }
@@ -335,6 +339,8 @@ static bool prepare(lathe_emulator *e, const lathe_emulator_grid *grids, int cou
         for (int k = 0; k < from->before_count; k++)
             if (from->before[k] < i)
                 g->before[k] = &e->grids[from->before[k]];
+        if (shape->early && g->before[0])
+            g->before[0]->followed = true;
     }
     return true;
 }
@@ -357,6 +363,7 @@ bool lathe_emulator_run(lathe_emulator *e, const lathe_emulator_grid *grids, int
     for (int i = 0; i < e->grid_count; i++) {
         free(e->grids[i].order);
         free(e->grids[i].late);
+        lathe_emu_hold_return(&e->grids[i]);
     }
     free(e->grids);
     e->grids = NULL;

@@ -86,6 +86,12 @@ void lathe_emu_land_grid(lathe_emulator *e, const host_grid *g) {
             i++;
 }
 
+/* Other ranks write what a grid with mailboxes was given: it cannot be held. */
+static void mark_shared(host_grid *g) {
+    if (g->held)
+        lathe_emu_hold_return(g);
+}
+
 static void peer_store(void *p, const void *value, unsigned int bytes) {
     lathe_emulator *e = lathe_emu_active;
     host_thread *t = e->current;
@@ -93,6 +99,7 @@ static void peer_store(void *p, const void *value, unsigned int bytes) {
         lathe_emu_fault(t, "peer store before grid_wait() in a kernel launched early");
     if ((uintptr_t)p % bytes != 0)
         lathe_emu_fault(t, "peer store of %u bytes to %p, which is not aligned", bytes, p);
+    mark_shared(t->block->grid);
     while (e->packet_count >= PACKETS)
         lathe_emu_land_packet(e, (int)lathe_emu_pick(e, (uint32_t)e->packet_count));
     host_packet *packet = &e->packets[e->packet_count++];
@@ -108,6 +115,7 @@ static void peer_store(void *p, const void *value, unsigned int bytes) {
 static void peer_load(const void *p, void *value, unsigned int bytes) {
     lathe_emulator *e = lathe_emu_active;
     host_thread *t = e->current;
+    mark_shared(t->block->grid);
     if (lathe_emu_pick(e, 4) == 0)
         lathe_emu_yield(t);
     if (bytes == 16)
@@ -140,11 +148,12 @@ static unsigned long long clock_ns(void) {
 
 /* A round of polling by all that could run: give the processor to other ranks' threads. */
 static void idle(lathe_emulator *e) {
+    const uint32_t polls = e->polls;
     e->polls = 0;
     sched_yield();
     const uint64_t others = __atomic_load_n(&world, __ATOMIC_RELAXED) - e->world_own;
     if (others == e->world_seen)
-        e->now_ns += 500;
+        e->now_ns += 500 + 50ull * polls; /* about half as fast as real time */
     e->world_seen = others;
 }
 

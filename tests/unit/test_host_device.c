@@ -23,6 +23,11 @@ static const char source[] =
     "extern \"C\" __global__ void sum(const u32 *x, const u32 *z, u32 *y) {\n"
     "    y[here()] = 100 * x[here()] + z[here()];\n"
     "}\n"
+    "extern \"C\" __global__ void hasty(const u32 *x, u32 *y) {\n"
+    "    const u32 value = x[here()];\n"
+    "    grid_wait();\n"
+    "    y[here()] = value + 1;\n"
+    "}\n"
     "extern \"C\" __global__ void stuck(u32 *y) {\n"
     "    if (thread_id() == 0) block_sync();\n"
     "    y[here()] = 1;\n"
@@ -156,6 +161,33 @@ Test(host_device, early_launches) {
     cr_assert_eq(launch(1, add, true, 2, a, b), LATHE_INVALID);
     d->ops->unload(d, add);
     d->ops->unload(d, twice);
+}
+
+/* The producer triggers by ending, so only what it wrote being held back can show the mistake. */
+static int wrong_results(const char *consumer) {
+    int wrong = 0;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        char message[256];
+        d->ops->destroy(d);
+        cr_assert_eq(lathe_device_host_create(0, seed, &d, message, sizeof message), LATHE_OK);
+        lathe_kernel *twice = load("twice"), *k = load(consumer);
+        void *a = words(64), *b = words(64), *c = words(64);
+        const uint32_t one = 1;
+        cr_assert_eq(d->ops->fill(d, a, 0, 256), LATHE_OK);
+        cr_assert_eq(d->ops->copy_in(d, a, &one, 4), LATHE_OK);
+        cr_assert_eq(launch(0, twice, false, 2, a, b), LATHE_OK);
+        cr_assert_eq(launch(0, k, true, 2, b, c), LATHE_OK);
+        wrong += first_word(c) != 3;
+        cr_assert_eq(first_word(b), 2);
+        d->ops->unload(d, twice);
+        d->ops->unload(d, k);
+    }
+    return wrong;
+}
+
+Test(host_device, shows_reads_before_the_wait) {
+    cr_assert_eq(wrong_results("add"), 0);
+    cr_assert_gt(wrong_results("hasty"), 0);
 }
 
 Test(host_device, refuses_calls_out_of_order) {
