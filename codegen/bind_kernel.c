@@ -123,7 +123,7 @@ static void find_cost(const lathe_binder *b, lathe_kernel *k) {
     const lathe_node result =
         lathe_bind_call(b, &b->provider->cost, k->tactics[0].constants, "cost");
     const lathe_where where = b->provider->cost.where;
-    const lathe_table *t = lathe_tree_expect(b->arena, where, "what 'cost' returns", &result, "");
+    const lathe_table *t = lathe_tree_returned(b->arena, where, "cost", &result);
     lathe_tree_check(b->arena, t, "bytes operations", false);
     k->bytes = lathe_tree_integer(b->arena, t, "bytes", 0, INT64_MAX);
     k->operations = lathe_tree_integer(b->arena, t, "operations", 0, INT64_MAX);

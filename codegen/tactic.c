@@ -198,8 +198,7 @@ static void lay_out_launch(const lathe_choice *choice, lathe_tactic *tactic) {
     lathe_arena *arena = lathe_lua_arena(choice->lua);
     const lathe_provider *p = choice->provider;
     const lathe_node result = call(choice, &p->launch, tactic->constants, "launch");
-    const lathe_table *t =
-        lathe_tree_expect(arena, p->launch.where, "what 'launch' returns", &result, "");
+    const lathe_table *t = lathe_tree_returned(arena, p->launch.where, "launch", &result);
     lathe_tree_check(arena, t, "block cooperative grid registers shared", false);
     read_grid(choice, t, tactic);
     tactic->block = lathe_tree_integer(arena, t, "block", 1, 1024);
@@ -244,8 +243,7 @@ static void check_exists(const lathe_choice *choice, const lathe_tactic *tactic,
     if (function->kind == LATHE_NODE_NIL)
         return;
     const lathe_node result = call(choice, function, choice->constants, "tactics");
-    const lathe_table *list =
-        lathe_tree_expect(arena, function->where, "what 'tactics' returns", &result, "");
+    const lathe_table *list = lathe_tree_returned(arena, function->where, "tactics", &result);
     for (size_t i = 0; i < list->item_count; i++)
         if (same_tactic(choice, tactic,
                         lathe_tree_expect(arena, function->where, "what 'tactics' returns",
@@ -262,7 +260,7 @@ static lathe_tactic default_tactic(const lathe_choice *choice) {
     const lathe_table *t = lathe_tree_make(arena);
     if (p->otherwise.kind != LATHE_NODE_NIL) {
         const lathe_node result = call(choice, &p->otherwise, choice->constants, "default");
-        t = lathe_tree_expect(arena, p->otherwise.where, "what 'default' returns", &result, "");
+        t = lathe_tree_returned(arena, p->otherwise.where, "default", &result);
     }
     return make_tactic(
         choice, t, p->otherwise.where,

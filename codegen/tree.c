@@ -87,6 +87,15 @@ const lathe_table *lathe_tree_expect(lathe_arena *arena, lathe_where where, cons
                     lathe_tree_found(arena, node), wanted, *constructor ? " \"...\" {...}" : "");
 }
 
+const lathe_table *lathe_tree_returned(lathe_arena *arena, lathe_where where, const char *what,
+                                       const lathe_node *node) {
+    lathe_table *named = lathe_arena_alloc(arena, 1, sizeof *named);
+    *named = *lathe_tree_expect(arena, where, lathe_arena_print(arena, "what '%s' returns", what),
+                                node, "");
+    named->constructor = what;
+    return named;
+}
+
 static _Noreturn void fail_field(lathe_arena *arena, const lathe_table *table, const char *key,
                                  const lathe_node *found, const char *allowed) {
     lathe_diag_fail(lathe_arena_diag(arena), table->where, "%s: field '%s': found %s, allowed: %s",

@@ -66,6 +66,10 @@ void lathe_tree_check(lathe_arena *arena, const lathe_table *table, const char *
 const lathe_table *lathe_tree_expect(lathe_arena *arena, lathe_where where, const char *what,
                                      const lathe_node *node, const char *constructor);
 
+/* A plain table under a name of its own, for messages: what a function returned. */
+const lathe_table *lathe_tree_returned(lathe_arena *arena, lathe_where where, const char *what,
+                                       const lathe_node *node);
+
 /* Typed fields. The `_or` forms take a default where the field is absent. */
 const char *lathe_tree_string(lathe_arena *arena, const lathe_table *table, const char *key);
 const char *lathe_tree_string_or(lathe_arena *arena, const lathe_table *table, const char *key,

@@ -14,14 +14,15 @@ static const char *clean(lathe_arena *arena, const char *name) {
     return copy;
 }
 
+/* The first part, from detail 1 on with its list, from 2 on with a number. Long names are cut: they
+ * become those of files and entry points. */
 static const char *kernel_name(lathe_arena *arena, const lathe_kernel *k, int detail) {
     const char *variant = *k->variant ? lathe_arena_print(arena, "_%s", k->variant) : "";
-    const char *part = clean(arena, k->parts[0]);
-    if (detail == 0)
-        return lathe_arena_print(arena, "%s%s", part, variant);
-    if (detail == 1)
-        return lathe_arena_print(arena, "%s_%s%s", part, clean(arena, k->list), variant);
-    return lathe_arena_print(arena, "%s_%s_%d%s", part, clean(arena, k->list), detail, variant);
+    const char *part = clean(arena, k->parts[0]), *list = clean(arena, k->list);
+    const char *name = detail ? lathe_arena_print(arena, "%s_%s", part, list) : part;
+    if (detail < 2)
+        return lathe_arena_print(arena, "%.48s%s", name, variant);
+    return lathe_arena_print(arena, "%.48s_%d%s", name, detail, variant);
 }
 
 static bool is_taken(const lathe_plan *plan, const char *const *names, size_t count,
