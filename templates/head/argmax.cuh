@@ -15,7 +15,7 @@ struct Candidate {
 constexpr u32 kNobody = 0xffffffffu;
 
 __device__ __forceinline__ Candidate argmax_nobody() {
-    return {-__builtin_inff(), kNobody};
+    return {bits_float(0xff800000u), kNobody}; /* -infinity */
 }
 
 __device__ __forceinline__ u32x2 argmax_pack(Candidate c) {

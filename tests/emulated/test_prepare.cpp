@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// prepare/: residual_gate, expert_scalars, rope_table. What they make is used by every step, so the
+// bounds are tighter than the contract's.
+#include "harness.h"
+#include "prepare/expert_scalars.cuh"
+#include "prepare/residual_gate.cuh"
+#include "prepare/rope_table.cuh"
+
+#include <cmath>
+
+extern "C" {
+void lathe_ref_prepare_residual_gate(lathe_ref *r);
+void lathe_ref_prepare_expert_scalars(lathe_ref *r);
+void lathe_ref_prepare_rope_table(lathe_ref *r);
+}
+
+template <int kWidth>
+struct Gate {
+    static constexpr int kHidden = kWidth;
+    static constexpr float kTemperature = 0.3f, kClamp = 1e-3f;
+};
+
+// alpha^2 + beta^2 = 1 wherever the clamp is idle: self-check 1 of the mathematics.
+template <class C>
+static void check_norm_kept(const Kernel &k) {
+    const float *alpha = static_cast<const float *>(k.result("alpha"));
+    const float *beta = static_cast<const float *>(k.result("beta"));
+    for (int i = 0; i < C::kHidden; i++) {
+        const double a = static_cast<double>(alpha[i]), b = static_cast<double>(beta[i]);
+        const bool clamped = 1.0 - b * b <= 1.001e-3;
+        require(clamped ? std::fabs(a * a - 1e-3) < 1e-6 : std::fabs(a * a + b * b - 1) < 3e-7,
+                "channel %d: alpha %.9g, beta %.9g", i, a, b);
+    }
+}
+
+template <class C>
+static void check_gate(const char *name, double scale) {
+    Kernel k(name, residual_gate<C>, lathe_ref_prepare_residual_gate);
+    LATHE_CONSTANTS(k, C, kHidden, kTemperature, kClamp);
+    k.in("gate", {C::kHidden}).normal(0, scale);
+    k.out("alpha", {C::kHidden});
+    k.out("beta", {C::kHidden});
+    k.launch({(C::kHidden + 255) / 256}, 256, 0);
+    k.allow("alpha", 1e-7, "design.md, line 1, tightened: two roundings to fp32");
+    k.allow("beta", 6e-8, "design.md, line 1, tightened: one rounding to fp32");
+    k.run();
+    check_norm_kept<C>(k);
+}
+
+template <int kCount>
+struct Experts {
+    static constexpr int kExperts = kCount;
+};
+
+template <class C>
+static void check_scalars(const char *name) {
+    Kernel k(name, expert_scalars<C>, lathe_ref_prepare_expert_scalars);
+    LATHE_CONSTANTS(k, C, kExperts);
+    k.in("scale13", {C::kExperts, 2}).uniform(1e-5, 3e-3);
+    k.in("input13", {C::kExperts, 2}).uniform(1e-4, 2e-2);
+    k.in("scale2", {C::kExperts}).uniform(1e-5, 3e-3);
+    k.in("input2", {C::kExperts}).uniform(1e-4, 0.3);
+    k.out("input_gscale", {1});
+    for (const char *name_out : {"gate_alpha", "up_alpha", "alpha"})
+        k.out(name_out, {C::kExperts});
+    k.launch({1}, 32, 0);
+    for (const char *exact : {"input_gscale", "gate_alpha", "up_alpha", "alpha"})
+        k.allow(exact, 0, "defined to the bit: each product and quotient is rounded to fp32");
+    k.run();
+}
+
+template <int kPositions_, int kWidth_>
+struct Rope {
+    static constexpr int kPositions = kPositions_, kWidth = kWidth_;
+    static constexpr float kTheta = 500000.0f;
+};
+
+template <class C>
+static void check_rope(const char *name) {
+    Kernel k(name, rope_table<C>, lathe_ref_prepare_rope_table);
+    LATHE_CONSTANTS(k, C, kPositions, kWidth, kTheta);
+    k.out("table", {C::kPositions, C::kWidth});
+    k.launch({(C::kPositions + 63) / 64}, 256, 0);
+    k.allow("table", 6e-8, "design.md, line 1, tightened: one rounding to fp32");
+    k.run();
+}
+
+int main() {
+    check_gate<Gate<1>>("a gate of one channel", 0.1);
+    check_gate<Gate<300>>("odd gate", 0.1);
+    check_gate<Gate<8192>>("real gate", 0.1);
+    check_gate<Gate<1000>>("gate far open and far shut", 10);
+    check_scalars<Experts<1>>("one expert");
+    check_scalars<Experts<37>>("odd experts");
+    check_scalars<Experts<256>>("real experts");
+    check_rope<Rope<1, 2>>("one position");
+    check_rope<Rope<131, 10>>("odd rope");
+    check_rope<Rope<2100, 64>>("real rope");
+    check_rope<Rope<70001, 2>>("far rope");
+    return finish("prepare");
+}
