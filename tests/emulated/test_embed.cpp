@@ -33,11 +33,13 @@ static void check(const char *name, int low, int high, int fault_before) {
     k.run();
 }
 
+struct Three : Odd {
+    static constexpr int kRows = 3;
+};
+
 // One bad token of three: its row is zero, the others are not, the other bits of the word stay.
 static void check_fault() {
-    struct C : Odd {
-        static constexpr int kRows = 3;
-    };
+    using C = Three;
     Kernel k("a token outside the table", embed<C>, lathe_ref_embedding_embed);
     LATHE_CONSTANTS(k, C, kRows, kVocab, kHidden, kEps, kThreads);
     const int tokens[3] = {10, 11, 0};

@@ -6,6 +6,8 @@
 #include "boundary/residual_norm.cuh"
 #include "gemm/skinny.cuh"
 
+#include <cmath>
+
 extern "C" {
 void lathe_ref_boundary_norm(lathe_ref *r);
 void lathe_ref_boundary_residual_norm(lathe_ref *r);
