@@ -373,6 +373,7 @@ bool lathe_emulator_run(lathe_emulator *e, const lathe_emulator_grid *grids, int
 }
 
 static void grid_wait(void) {
+    lathe_emulator *e = lathe_emu_active;
     host_thread *t = lathe_emu_current();
     host_block *b = t->block;
     host_grid *before = b->grid->from->geometry.early ? b->grid->before[0] : NULL;
@@ -384,6 +385,8 @@ static void grid_wait(void) {
         before->waiters = t;
         lathe_emu_stop(t);
     }
+    if (before) /* complete by now, though it may not have been when this thread began */
+        t->known = (host_view){e->commits, e->commits};
     b->waited = true;
 }
 

@@ -146,9 +146,18 @@ static unsigned long long clock_ns(void) {
     return e->now_ns;
 }
 
+/* A block that polls leaves room on the machine: the grid's blocks may wait for those of other
+ * ranks, whose order differs. */
+static void widen(lathe_emulator *e) {
+    for (int i = 0; i < e->grid_count; i++)
+        if (e->grids[i].state == GRID_RUNNING && e->grids[i].flight_limit <= e->grids[i].in_flight)
+            e->grids[i].flight_limit = e->grids[i].in_flight + 1;
+}
+
 /* A round of polling by all that could run: give the processor to other ranks' threads. */
 static void idle(lathe_emulator *e) {
     const uint32_t polls = e->polls;
+    widen(e);
     e->polls = 0;
     sched_yield();
     const uint64_t others = __atomic_load_n(&world, __ATOMIC_RELAXED) - e->world_own;
