@@ -114,9 +114,12 @@ __device__ __forceinline__ void lamport_abandon(const Exchange &e, u32 epoch, u3
     const Mailbox *const m = e.mailbox;
     if (gpu_atomic_or(m->abort, 1u) != 0)
         return;
-    peer_store16(m->fault + 2, u32x4{m->exchange, 0, epoch, 0});
+    u32 *const fault = reinterpret_cast<u32 *>(m->fault); /* the low halves; the high ones stay zero */
+    peer_store4(fault + 2, peer);
+    peer_store4(fault + 4, m->exchange);
+    peer_store4(fault + 6, epoch);
     peer_fence();
-    peer_store16(m->fault, u32x4{1, 0, peer, 0});
+    peer_store4(fault, 1u);
     for (u32 to = 0; to < e.world; to++)
         if (to != e.rank)
             peer_store4(m->peer_abort[to], 1u);
