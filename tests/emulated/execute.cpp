@@ -157,6 +157,27 @@ static void add_grid(std::vector<lathe_emulator_grid> &grids, const char *name, 
     grids.push_back(g);
 }
 
+struct Rank {
+    const std::vector<Kernel *> &kernels;
+    size_t rank;
+};
+
+// Which argument holds p; mailboxes are other ranks' too, and so nobody's.
+static bool find_argument(void *context, const void *p, void **base, size_t *bytes) {
+    const Rank &r = *static_cast<const Rank *>(context);
+    for (Kernel *k : r.kernels)
+        for (size_t i = 0; i < k->state->arguments.size(); i++) {
+            const Argument &a = *k->state->arguments[i];
+            void *memory = k->state->memory[r.rank][i];
+            if (memory != p || a.role == Role::null || a.role == Role::mailbox)
+                continue;
+            *base = memory;
+            *bytes = a.bytes();
+            return true;
+        }
+    return false;
+}
+
 static std::string run_rank(const std::vector<Kernel *> &kernels, size_t rank, uint64_t seed) {
     std::vector<lathe_emulator_grid> grids;
     std::vector<std::unique_ptr<Deliveries>> deliveries;
@@ -177,6 +198,8 @@ static std::string run_rank(const std::vector<Kernel *> &kernels, size_t rank, u
     }
     lathe_emulator *e = lathe_emulator_create(seed * 16 + rank);
     require(e != nullptr, "no memory");
+    Rank context = {kernels, rank};
+    lathe_emulator_set_find(e, find_argument, &context);
     const bool ok = lathe_emulator_run(e, grids.data(), static_cast<int>(grids.size()));
     const std::string message = ok ? "" : lathe_emulator_message(e);
     lathe_emulator_destroy(e);
