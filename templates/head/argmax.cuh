@@ -95,6 +95,7 @@ template <class C>
 __device__ void argmax(const float *logits, u32 *candidates, u32 *counters, int *token) {
     static_assert(C::kThreads % 32 == 0 && C::kBlocks <= 32,
                   "the last block's first warp takes a candidate per lane");
+    static_assert(C::kRows > 0, "blocks along y are rows");
     u32x2 *const scratch = reinterpret_cast<u32x2 *>(dynamic_shared());
     const u32 row = block_id_y();
     grid_trigger();
