@@ -16,21 +16,20 @@ __device__ __forceinline__ u32 bf16_gemm1_step(u32 pass, int held) {
 }
 
 // Gate rows g and g + 8, up rows g and g + 8 of one slice of 16 columns, and the column's token,
-// over one step. The token's piece stays zero where there is none.
+// over one step. `w13` points at gate row g of the expert; the token's piece stays zero where there
+// is none (null).
 template <class C>
-__device__ __forceinline__ void
-bf16_gemm1_fetch(Bf16Piece<C::kStep> (&w)[4], Bf16Piece<C::kStep> &x, const bf16 *w13,
-                 const bf16 *h1, u32 expert, u32 slice, int token, u32 step) {
-    const u32 quarter = lane_id() % 4;
+__device__ __forceinline__ void bf16_gemm1_fetch(Bf16Piece<C::kStep> (&w)[4],
+                                                 Bf16Piece<C::kStep> &x, const bf16 *w13,
+                                                 const bf16 *token, u32 slice, u32 step) {
+    w13 += slice * u32(16 * C::kWidth) + step * u32(C::kStep);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        const u32 half = u32(i / 2) * u32(C::kColumns);
-        const u32 row = half + slice * 16 + u32(i % 2) * 8 + lane_id() / 4;
-        const u64 at = u64(expert) * u32(C::kGateUp) + row;
-        bf16_load_weight<C::kStep>(w[i], w13 + at * C::kWidth + step * u32(C::kStep), quarter);
+        const u32 row = u32(i / 2) * u32(C::kColumns) + u32(i % 2) * 8;
+        bf16_load_weight<C::kStep>(w[i], w13 + row * u32(C::kWidth), lane_id() % 4);
     }
-    if (token >= 0)
-        bf16_load<C::kStep>(x, h1 + u64(token) * C::kWidth + step * u32(C::kStep), quarter);
+    if (token != nullptr)
+        bf16_load<C::kStep>(x, token + step * u32(C::kStep), lane_id() % 4);
 }
 
 // Adds the warps' sums of a slice, applies SwiGLU and writes rows `first` to `limit` - 1, two
@@ -81,16 +80,19 @@ __device__ void bf16_gemm1(const bf16 *h1, const bf16 *w13, const int *permuted_
     float *shared = reinterpret_cast<float *>(dynamic_shared()); // two buffers, used in turn
     u32 turn = 0;
 
+    const bf16 *w_row = w13 + (u64(expert) * C::kGateUp + lane_id() / 4) * C::kWidth;
+
     for (u32 first = tile * C::kTile; first < limit && first < (tile + 1) * C::kTile;
          first += kRoutedTokens) {
-        const u32 row = first + lane_id() / 4;
-        const int token = row < limit ? permuted_to_token[row] : -1;
+        const bf16 *token = nullptr; // of this lane's column, where it has one
+        if (first + lane_id() / 4 < limit)
+            token = h1 + u64(permuted_to_token[first + lane_id() / 4]) * C::kWidth;
         Bf16Piece<C::kStep> w[C::kHeld][4];
         Bf16Piece<C::kStep> x[C::kHeld] = {};
 #pragma unroll
         for (int held = 0; held < C::kHeld; ++held)
             if (bf16_gemm1_step<C>(0, held) < kSteps)
-                bf16_gemm1_fetch<C>(w[held], x[held], w13, h1, expert, begin, token,
+                bf16_gemm1_fetch<C>(w[held], x[held], w_row, token, begin,
                                     bf16_gemm1_step<C>(0, held));
         float gate[4];
         float up[4];
@@ -113,8 +115,7 @@ __device__ void bf16_gemm1(const bf16 *h1, const bf16 *w13, const int *permuted_
                 // finished.
                 const u32 next_step = bf16_gemm1_step<C>(next_pass, held);
                 if (unit + 1 < units && next_step < kSteps)
-                    bf16_gemm1_fetch<C>(w[held], x[held], w13, h1, expert, next_slice, token,
-                                        next_step);
+                    bf16_gemm1_fetch<C>(w[held], x[held], w_row, token, next_slice, next_step);
             }
             if (next_pass == 0) {
                 const u32 slice = begin + unit / kPasses;

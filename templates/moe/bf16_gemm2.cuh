@@ -15,19 +15,18 @@ __device__ __forceinline__ u32 bf16_gemm2_step(u32 pass, int held) {
 }
 
 // Rows g, g + 8, g + 16 and g + 24 of one slice of 32 output columns, and the column's row of
-// activations, over one step. The activations' piece stays zero where there is none.
+// activations, over one step. `w2` points at row g of the expert; the activations' piece stays zero
+// where there is no row (null).
 template <class C>
-__device__ __forceinline__ void
-bf16_gemm2_fetch(Bf16Piece<C::kStep> (&w)[4], Bf16Piece<C::kStep> &x, const bf16 *w2,
-                 const bf16 *act, u32 expert, u32 slice, u64 row, bool live, u32 step) {
-    const u32 quarter = lane_id() % 4;
+__device__ __forceinline__ void bf16_gemm2_fetch(Bf16Piece<C::kStep> (&w)[4],
+                                                 Bf16Piece<C::kStep> &x, const bf16 *w2,
+                                                 const bf16 *row, u32 slice, u32 step) {
+    w2 += slice * u32(32 * C::kWidth) + step * u32(C::kStep);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        const u64 at = u64(expert) * u32(C::kColumns) + slice * 32 + u32(i) * 8 + lane_id() / 4;
-        bf16_load_weight<C::kStep>(w[i], w2 + at * C::kWidth + step * u32(C::kStep), quarter);
-    }
-    if (live)
-        bf16_load<C::kStep>(x, act + row * C::kWidth + step * u32(C::kStep), quarter);
+    for (int i = 0; i < 4; ++i)
+        bf16_load_weight<C::kStep>(w[i], w2 + i * 8 * C::kWidth, lane_id() % 4);
+    if (row != nullptr)
+        bf16_load<C::kStep>(x, row + step * u32(C::kStep), lane_id() % 4);
 }
 
 // Adds the warps' sums of a slice and writes rows `first` to `limit` - 1, two columns a thread.
@@ -71,15 +70,18 @@ __device__ void bf16_gemm2(const bf16 *act, const bf16 *w2, const int *cta_exper
     float *shared = reinterpret_cast<float *>(dynamic_shared()); // two buffers, used in turn
     u32 turn = 0;
 
+    const bf16 *w_row = w2 + (u64(expert) * C::kColumns + lane_id() / 4) * C::kWidth;
+
     for (u32 first = tile * C::kTile; first < limit && first < (tile + 1) * C::kTile;
          first += kRoutedTokens) {
-        const u32 row = first + lane_id() / 4;
+        const u64 lane_row = first + lane_id() / 4;
+        const bf16 *row = lane_row < limit ? act + lane_row * C::kWidth : nullptr;
         Bf16Piece<C::kStep> w[C::kHeld][4];
         Bf16Piece<C::kStep> x[C::kHeld] = {};
 #pragma unroll
         for (int held = 0; held < C::kHeld; ++held)
             if (bf16_gemm2_step<C>(0, held) < kSteps)
-                bf16_gemm2_fetch<C>(w[held], x[held], w2, act, expert, begin, row, row < limit,
+                bf16_gemm2_fetch<C>(w[held], x[held], w_row, row, begin,
                                     bf16_gemm2_step<C>(0, held));
         float low[4];
         float high[4];
@@ -102,8 +104,7 @@ __device__ void bf16_gemm2(const bf16 *act, const bf16 *w2, const int *cta_exper
                 // finished.
                 const u32 next_step = bf16_gemm2_step<C>(next_pass, held);
                 if (unit + 1 < units && next_step < kSteps)
-                    bf16_gemm2_fetch<C>(w[held], x[held], w2, act, expert, next_slice, row,
-                                        row < limit, next_step);
+                    bf16_gemm2_fetch<C>(w[held], x[held], w_row, row, next_slice, next_step);
             }
             if (next_pass == 0) {
                 const u32 slice = begin + unit / kPasses;

@@ -39,7 +39,7 @@ return provider "moe/bf16_gemm2" {
     launch = function(c, arch)
         return {
             grid = { c.kMaxCtas, (c.kColumns // 32 + c.kSlices - 1) // c.kSlices, 1 }, block = c.kWarps * 32,
-            shared = routed.shared(c), registers = c.kWarps > 8 and 128 or 168,
+            shared = routed.shared(c), registers = 128,
         }
     end,
     -- The most that the routes can touch: one expert a tile.
@@ -52,11 +52,11 @@ return provider "moe/bf16_gemm2" {
     end,
     tactics = function(c, arch)
         return routed.tactics(steps(c), c.kColumns,
-            { { 16, 2 }, { 8, 4 }, { 8, 2 }, { 4, 4 }, { 16, 1 }, { 8, 1 }, { 4, 1 } })
+            { { 16, 4 }, { 16, 2 }, { 8, 4 }, { 8, 2 }, { 4, 4 }, { 8, 1 }, { 4, 1 } })
     end,
     default = function(c, arch)
         local host = arch.name == "host"
-        return routed.fit(steps(c), host and 4 or 16, host and 1 or 2, routed.slices(c.kColumns))
+        return routed.fit(steps(c), host and 4 or 16, host and 1 or 4, routed.slices(c.kColumns))
     end,
     unsupported = function(c, arch)
         if c.kWidth % 16 ~= 0 then

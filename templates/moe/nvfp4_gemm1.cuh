@@ -15,37 +15,33 @@ __device__ __forceinline__ u32 nvfp4_gemm1_step(u32 pass, int held) {
     return (pass * u32(C::kWarps) + warp_id()) * u32(C::kHeld) + u32(held);
 }
 
-// Gate rows g and g + 8, up rows g and g + 8 of one slice of 16 columns, over one step.
+// Gate rows g and g + 8, up rows g and g + 8 of one slice of 16 columns, over one step. `w13` and
+// `w13_scales` point at gate row g of the expert.
 template <class C>
 __device__ __forceinline__ void nvfp4_gemm1_fetch(Nvfp4Piece<C::kStep> (&w)[4], const u8 *w13,
-                                                  const e4m3 *w13_scales, u32 expert, u32 slice,
-                                                  u32 step) {
-    const u32 quarter = lane_id() % 4;
+                                                  const e4m3 *w13_scales, u32 slice, u32 step) {
+    w13 += slice * u32(16 * C::kCodeBytes) + step * u32(C::kStep / 2);
+    w13_scales += slice * u32(16 * C::kBlocks) + step * u32(C::kStep / 16);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        const u32 half = u32(i / 2) * u32(C::kGateUp / 2);
-        const u32 row = half + slice * 16 + u32(i % 2) * 8 + lane_id() / 4;
-        const u64 at = u64(expert) * u32(C::kGateUp) + row;
-        nvfp4_load_weight<C::kStep>(w[i], w13 + at * C::kCodeBytes + step * u32(C::kStep / 2),
-                                    w13_scales + at * C::kBlocks + step * u32(C::kStep / 16),
-                                    quarter);
+        const u32 row = u32(i / 2) * u32(C::kGateUp / 2) + u32(i % 2) * 8;
+        nvfp4_load_weight<C::kStep>(w[i], w13 + row * u32(C::kCodeBytes),
+                                    w13_scales + row * u32(C::kBlocks), lane_id() % 4);
     }
 }
 
-// The warp's steps of the column token, expanded; zero where the token's row is past the limit.
+// The warp's steps of the column's token, expanded; zero where there is none (null).
 template <class C>
 __device__ __forceinline__ void nvfp4_gemm1_tokens(u32 (&tokens)[C::kHeld][C::kStep / 8],
-                                                   const u8 *codes, const e4m3 *scales, int token,
-                                                   u32 pass) {
+                                                   const u8 *codes, const e4m3 *scales, u32 pass) {
     constexpr u32 kSteps = C::kBlocks * 16 / C::kStep;
 #pragma unroll
     for (int held = 0; held < C::kHeld; ++held) {
         const u32 step = nvfp4_gemm1_step<C>(pass, held);
         Nvfp4Piece<C::kStep> piece = {};
-        if (token >= 0 && step < kSteps)
-            nvfp4_load<C::kStep>(
-                piece, codes + u64(token) * C::kCodeBytes + step * u32(C::kStep / 2),
-                scales + u64(token) * C::kBlocks + step * u32(C::kStep / 16), lane_id() % 4);
+        if (codes != nullptr && step < kSteps)
+            nvfp4_load<C::kStep>(piece, codes + step * u32(C::kStep / 2),
+                                 scales + step * u32(C::kStep / 16), lane_id() % 4);
         nvfp4_expand<C::kStep>(tokens[held], piece);
     }
 }
@@ -123,16 +119,25 @@ __device__ void nvfp4_gemm1(const u8 *codes, const e4m3 *scales, const u8 *w13,
     float *shared = reinterpret_cast<float *>(dynamic_shared()); // two buffers, used in turn
     u32 turn = 0;
 
+    const u64 weight_row = u64(expert) * C::kGateUp + lane_id() / 4;
+    const u8 *w_codes = w13 + weight_row * C::kCodeBytes;
+    const e4m3 *w_scales = w13_scales + weight_row * C::kBlocks;
+
     for (u32 first = tile * C::kTile; first < limit && first < (tile + 1) * C::kTile;
          first += kRoutedTokens) {
         Nvfp4Piece<C::kStep> w[C::kHeld][4];
 #pragma unroll
         for (int held = 0; held < C::kHeld; ++held)
             if (nvfp4_gemm1_step<C>(0, held) < kSteps)
-                nvfp4_gemm1_fetch<C>(w[held], w13, w13_scales, expert, begin,
+                nvfp4_gemm1_fetch<C>(w[held], w_codes, w_scales, begin,
                                      nvfp4_gemm1_step<C>(0, held));
-        const u32 row = first + lane_id() / 4;
-        const int token = row < limit ? permuted_to_token[row] : -1;
+        const u8 *x_codes = nullptr; // of this lane's column, where it has a token
+        const e4m3 *x_scales = nullptr;
+        if (first + lane_id() / 4 < limit) {
+            const u64 token = u64(permuted_to_token[first + lane_id() / 4]);
+            x_codes = codes + token * C::kCodeBytes;
+            x_scales = scales + token * C::kBlocks;
+        }
         u32 tokens[C::kHeld][C::kStep / 8];
         float gate[4];
         float up[4];
@@ -141,7 +146,7 @@ __device__ void nvfp4_gemm1(const u8 *codes, const e4m3 *scales, const u8 *w13,
             const u32 next_pass = (unit + 1) % kPasses;
             const u32 next_slice = begin + (unit + 1) / kPasses;
             if (kPasses > 1 || unit == 0)
-                nvfp4_gemm1_tokens<C>(tokens, codes, scales, token, pass);
+                nvfp4_gemm1_tokens<C>(tokens, x_codes, x_scales, pass);
             if (pass == 0) {
 #pragma unroll
                 for (int i = 0; i < 4; ++i)
@@ -156,7 +161,7 @@ __device__ void nvfp4_gemm1(const u8 *codes, const e4m3 *scales, const u8 *w13,
                 // The registers are free: the next unit's weights travel while this one is
                 // finished.
                 if (unit + 1 < units && nvfp4_gemm1_step<C>(next_pass, held) < kSteps)
-                    nvfp4_gemm1_fetch<C>(w[held], w13, w13_scales, expert, next_slice,
+                    nvfp4_gemm1_fetch<C>(w[held], w_codes, w_scales, next_slice,
                                          nvfp4_gemm1_step<C>(next_pass, held));
             }
             if (next_pass == 0) {

@@ -15,36 +15,31 @@ __device__ __forceinline__ u32 nvfp4_gemm2_step(u32 pass, int held) {
     return (pass * u32(C::kWarps) + warp_id()) * u32(C::kHeld) + u32(held);
 }
 
-// Rows g, g + 8, g + 16 and g + 24 of one slice of 32 output columns, over one step.
+// Rows g, g + 8, g + 16 and g + 24 of one slice of 32 output columns, over one step. `w2` and
+// `w2_scales` point at row g of the expert.
 template <class C>
 __device__ __forceinline__ void nvfp4_gemm2_fetch(Nvfp4Piece<C::kStep> (&w)[4], const u8 *w2,
-                                                  const e4m3 *w2_scales, u32 expert, u32 slice,
-                                                  u32 step) {
-    const u32 quarter = lane_id() % 4;
+                                                  const e4m3 *w2_scales, u32 slice, u32 step) {
+    w2 += slice * u32(32 * C::kCodeBytes) + step * u32(C::kStep / 2);
+    w2_scales += slice * u32(32 * C::kBlocks) + step * u32(C::kStep / 16);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        const u32 row = slice * 32 + u32(i) * 8 + lane_id() / 4;
-        const u64 at = u64(expert) * u32(C::kWidth) + row;
-        nvfp4_load_weight<C::kStep>(w[i], w2 + at * C::kCodeBytes + step * u32(C::kStep / 2),
-                                    w2_scales + at * C::kBlocks + step * u32(C::kStep / 16),
-                                    quarter);
-    }
+    for (int i = 0; i < 4; ++i)
+        nvfp4_load_weight<C::kStep>(w[i], w2 + i * 8 * C::kCodeBytes,
+                                    w2_scales + i * 8 * C::kBlocks, lane_id() % 4);
 }
 
-// The warp's steps of the column's row, expanded; zero where the row is past the limit.
+// The warp's steps of the column's row, expanded; zero where there is none (null).
 template <class C>
 __device__ __forceinline__ void nvfp4_gemm2_tokens(u32 (&tokens)[C::kHeld][C::kStep / 8],
-                                                   const u8 *codes2, const e4m3 *scales2, u64 row,
-                                                   bool live, u32 pass) {
+                                                   const u8 *codes, const e4m3 *scales, u32 pass) {
     constexpr u32 kSteps = C::kBlocks * 16 / C::kStep;
 #pragma unroll
     for (int held = 0; held < C::kHeld; ++held) {
         const u32 step = nvfp4_gemm2_step<C>(pass, held);
         Nvfp4Piece<C::kStep> piece = {};
-        if (live && step < kSteps)
-            nvfp4_load<C::kStep>(piece, codes2 + row * C::kCodeBytes + step * u32(C::kStep / 2),
-                                 scales2 + row * C::kBlocks + step * u32(C::kStep / 16),
-                                 lane_id() % 4);
+        if (codes != nullptr && step < kSteps)
+            nvfp4_load<C::kStep>(piece, codes + step * u32(C::kStep / 2),
+                                 scales + step * u32(C::kStep / 16), lane_id() % 4);
         nvfp4_expand<C::kStep>(tokens[held], piece);
     }
 }
@@ -92,15 +87,21 @@ __device__ void nvfp4_gemm2(const u8 *codes2, const e4m3 *scales2, const u8 *w2,
     float *shared = reinterpret_cast<float *>(dynamic_shared()); // two buffers, used in turn
     u32 turn = 0;
 
+    const u64 weight_row = u64(expert) * C::kWidth + lane_id() / 4;
+    const u8 *w_codes = w2 + weight_row * C::kCodeBytes;
+    const e4m3 *w_scales = w2_scales + weight_row * C::kBlocks;
+
     for (u32 first = tile * C::kTile; first < limit && first < (tile + 1) * C::kTile;
          first += kRoutedTokens) {
         Nvfp4Piece<C::kStep> w[C::kHeld][4];
 #pragma unroll
         for (int held = 0; held < C::kHeld; ++held)
             if (nvfp4_gemm2_step<C>(0, held) < kSteps)
-                nvfp4_gemm2_fetch<C>(w[held], w2, w2_scales, expert, begin,
+                nvfp4_gemm2_fetch<C>(w[held], w_codes, w_scales, begin,
                                      nvfp4_gemm2_step<C>(0, held));
-        const u32 row = first + lane_id() / 4;
+        const u64 row = first + lane_id() / 4;
+        const u8 *x_codes = row < limit ? codes2 + row * C::kCodeBytes : nullptr;
+        const e4m3 *x_scales = scales2 + row * C::kBlocks;
         u32 tokens[C::kHeld][C::kStep / 8];
         float low[4];
         float high[4];
@@ -109,7 +110,7 @@ __device__ void nvfp4_gemm2(const u8 *codes2, const e4m3 *scales2, const u8 *w2,
             const u32 next_pass = (unit + 1) % kPasses;
             const u32 next_slice = begin + (unit + 1) / kPasses;
             if (kPasses > 1 || unit == 0)
-                nvfp4_gemm2_tokens<C>(tokens, codes2, scales2, row, row < limit, pass);
+                nvfp4_gemm2_tokens<C>(tokens, x_codes, x_scales, pass);
             if (pass == 0) {
 #pragma unroll
                 for (int i = 0; i < 4; ++i)
@@ -124,7 +125,7 @@ __device__ void nvfp4_gemm2(const u8 *codes2, const e4m3 *scales2, const u8 *w2,
                 // The registers are free: the next unit's weights travel while this one is
                 // finished.
                 if (unit + 1 < units && nvfp4_gemm2_step<C>(next_pass, held) < kSteps)
-                    nvfp4_gemm2_fetch<C>(w[held], w2, w2_scales, expert, next_slice,
+                    nvfp4_gemm2_fetch<C>(w[held], w_codes, w_scales, next_slice,
                                          nvfp4_gemm2_step<C>(next_pass, held));
             }
             if (next_pass == 0) {

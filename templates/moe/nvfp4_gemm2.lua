@@ -44,7 +44,7 @@ return provider "moe/nvfp4_gemm2" {
     launch = function(c, arch)
         return {
             grid = { c.kMaxCtas, (c.kWidth // 32 + c.kSlices - 1) // c.kSlices, 1 }, block = c.kWarps * 32,
-            shared = routed.shared(c), registers = c.kWarps > 8 and 128 or c.kHeld > 2 and 255 or 168,
+            shared = routed.shared(c), registers = c.kHeld > 2 and 255 or 128,
         }
     end,
     -- The most that the routes can touch: one expert a tile.

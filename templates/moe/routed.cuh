@@ -35,7 +35,7 @@ template <int kWarps>
 __device__ __forceinline__ float routed_sum(const float *buffer, u32 set, u32 token, u32 row) {
     const float *at = buffer + set * u32(kRoutedSums) + token * u32(kRoutedPitch) + row;
     float sum = 0;
-#pragma unroll
+#pragma unroll 4 // more would cost the main loop its registers
     for (int warp = 0; warp < kWarps; ++warp)
         sum += shared_load(at + warp * 2 * kRoutedSums);
     return sum;
