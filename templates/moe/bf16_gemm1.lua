@@ -24,20 +24,30 @@ return provider "moe/bf16_gemm1" {
         const "kMaxCtas" { type = "int", min = 1, doc = "most tiles" },
         const "kMaxRows" { type = "int", min = 1, doc = "permuted rows" },
         const "kColumns" { type = "int", min = 16, doc = "intermediate width" },
-        const "kTile" { type = "int", from = "bf16_gemm1.tile", min = 8, doc = "tokens of a tile, worked on 8 at a time" },
-        const "kWarps" { type = "int", tactic = true, min = 1, max = 16, doc = "warps that split the input width" },
-        const "kHeld" { type = "int", tactic = true, min = 1, max = 4, doc = "steps a warp holds in registers" },
-        const "kSlices" { type = "int", tactic = true, min = 1, max = 64, doc = "slices of 16 intermediate columns of a block" },
+        const "kTile" { type = "int", from = "bf16_gemm1.tile", min = 8,
+                        doc = "tokens of a tile, worked on 8 at a time" },
+        const "kWarps" { type = "int", tactic = true, min = 1, max = 16,
+                         doc = "warps that split the input width" },
+        const "kHeld" { type = "int", tactic = true, min = 1, max = 4,
+                        doc = "steps a warp holds in registers" },
+        const "kSlices" { type = "int", tactic = true, min = 1, max = 64,
+                          doc = "slices of 16 intermediate columns of a block" },
         const "kStep" { type = "int", value = step, doc = "k of one quad's load: 32 or 16" },
     },
     args = {
-        arg "h1" { dir = "in", dtype = "bf16", shape = { "kRows", "kWidth" }, port = "bf16_gemm1.h1" },
-        arg "w13" { dir = "in", dtype = "bf16", shape = { "kExperts", "kGateUp", "kWidth" }, port = "bf16_gemm1.w13" },
-        arg "permuted_to_token" { dir = "in", dtype = "i32", shape = { "kPermuted" }, port = "bf16_gemm1.permuted_to_token" },
-        arg "cta_expert" { dir = "in", dtype = "i32", shape = { "kMaxCtas" }, port = "bf16_gemm1.cta_expert" },
-        arg "cta_limit" { dir = "in", dtype = "i32", shape = { "kMaxCtas" }, port = "bf16_gemm1.cta_limit" },
+        arg "h1" { dir = "in", dtype = "bf16", shape = { "kRows", "kWidth" },
+                   port = "bf16_gemm1.h1" },
+        arg "w13" { dir = "in", dtype = "bf16", shape = { "kExperts", "kGateUp", "kWidth" },
+                    port = "bf16_gemm1.w13" },
+        arg "permuted_to_token" { dir = "in", dtype = "i32", shape = { "kPermuted" },
+                                  port = "bf16_gemm1.permuted_to_token" },
+        arg "cta_expert" { dir = "in", dtype = "i32", shape = { "kMaxCtas" },
+                           port = "bf16_gemm1.cta_expert" },
+        arg "cta_limit" { dir = "in", dtype = "i32", shape = { "kMaxCtas" },
+                          port = "bf16_gemm1.cta_limit" },
         arg "ctas" { dir = "in", dtype = "i32", shape = { 1 }, port = "bf16_gemm1.ctas" },
-        arg "act" { dir = "out", dtype = "bf16", shape = { "kMaxRows", "kColumns" }, port = "swiglu.act" },
+        arg "act" { dir = "out", dtype = "bf16", shape = { "kMaxRows", "kColumns" },
+                    port = "swiglu.act" },
     },
     launch = function(c, arch)
         return {
@@ -66,7 +76,7 @@ return provider "moe/bf16_gemm1" {
             return "the expert input width must be a multiple of 16 (one tensor-core operation)"
         end
         if c.kGateUp ~= 2 * c.kColumns or c.kColumns % 16 ~= 0 then
-            return "w13 must have as many gate rows and up rows as there are intermediate columns, a multiple of 16"
+            return "w13 must have as many gate rows and up rows as intermediate columns, a multiple of 16"
         end
         if c.kTile % 8 ~= 0 then
             return "the tile must be a multiple of 8 tokens"

@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Expert norm of the pooled rows and their NVFP4 quantisation; takes the pooler's output whole or as K-split sums.
+-- Expert norm of the pooled rows and their NVFP4 quantisation; the pooler's output is whole or in
+-- K-split sums.
 
 local function warps(c, most)
     return math.max(1, math.min(most, (c.kBlocks + 31) // 32))
@@ -16,26 +17,39 @@ return provider "moe/norm_quantise" {
         const "kBlocks" { type = "int", min = 1, doc = "blocks of 16 values in a row" },
         const "kSplits" { type = "int", min = 0, doc = "K-split sums to add; 0: h0 is whole" },
         const "kEps" { type = "float", from = "expert_norm.eps", doc = "added to the mean square" },
-        const "kCenter" { type = "int", from = "expert_norm.center", min = 0, max = 1, doc = "the gain is center + w" },
+        const "kCenter" { type = "int", from = "expert_norm.center", min = 0, max = 1,
+                          doc = "the gain is center + w" },
         const "kHasH1" { type = "int", has = "h1", doc = "1: h1 is wanted as well" },
-        const "kWarps" { type = "int", tactic = true, min = 1, max = 16, doc = "warps of the block that holds a row" },
+        const "kWarps" { type = "int", tactic = true, min = 1, max = 16,
+                         doc = "warps of the block that holds a row" },
     },
     args = {
-        arg "columns" { dir = "in", dtype = "bf16", shape = { "kRows", "kWidth" }, port = "pool_gather.columns" },
-        arg "partials" { dir = "in", dtype = "f32", form = "k_partials", shape = { "kSplits", "kRows", "kWidth" },
+        arg "columns" { dir = "in", dtype = "bf16", shape = { "kRows", "kWidth" },
+                        port = "pool_gather.columns" },
+        arg "partials" { dir = "in", dtype = "f32", form = "k_partials", shape = { "kSplits", "kRows",
+            "kWidth" },
                          port = "pool_gather.columns" },
         arg "gain" { dir = "in", dtype = "bf16", shape = { "kWidth" }, port = "expert_norm.gain" },
-        arg "input_gscale" { dir = "in", dtype = "f32", shape = { 1 }, port = "quantise.input_gscale" },
-        arg "h1" { dir = "out", dtype = "bf16", shape = { "kRows", "kWidth" }, port = "expert_norm.h1", optional = true },
-        arg "codes" { dir = "out", dtype = "u8", shape = { "kRows", "kCodeBytes" }, port = "quantise.codes" },
-        arg "scales" { dir = "out", dtype = "e4m3", shape = { "kRows", "kBlocks" }, port = "quantise.scales" },
+        arg "input_gscale" { dir = "in", dtype = "f32", shape = { 1 },
+                             port = "quantise.input_gscale" },
+        arg "h1" { dir = "out", dtype = "bf16", shape = { "kRows", "kWidth" },
+                   port = "expert_norm.h1", optional = true },
+        arg "codes" { dir = "out", dtype = "u8", shape = { "kRows", "kCodeBytes" },
+                      port = "quantise.codes" },
+        arg "scales" { dir = "out", dtype = "e4m3", shape = { "kRows", "kBlocks" },
+                       port = "quantise.scales" },
     },
     launch = function(c, arch)
-        return { grid = { c.kRows, 1, 1 }, block = c.kWarps * 32, shared = c.kWarps * 4, registers = 128 }
+        return {
+            grid = { c.kRows, 1, 1 }, block = c.kWarps * 32, shared = c.kWarps * 4, registers = 128,
+        }
     end,
     cost = function(c)
         local input = c.kSplits == 0 and 2 or 4 * c.kSplits
-        return { bytes = c.kRows * (c.kWidth * input + c.kCodeBytes + c.kBlocks) + 2 * c.kWidth, operations = 8 * c.kRows * c.kWidth }
+        return {
+            bytes = c.kRows * (c.kWidth * input + c.kCodeBytes + c.kBlocks) + 2 * c.kWidth,
+            operations = 8 * c.kRows * c.kWidth,
+        }
     end,
     tactics = function(c, arch)
         local list = { { kWarps = warps(c, 8) } }

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- First routed GEMM on NVFP4 weights and activations, with SwiGLU and requantisation in its epilogue.
+-- First routed GEMM on NVFP4 weights and activations, with SwiGLU and requantisation.
 
 local routed = include "moe/routed.lua"
 
@@ -13,39 +13,59 @@ local function steps(c)
 end
 
 return provider "moe/nvfp4_gemm1" {
-    doc = "codes2, scales2 = nvfp4(silu(x w_gate^T gate_alpha) * (x w_up^T up_alpha)) of every route, fp32 accumulation",
+    doc = "codes2, scales2 = nvfp4(silu(x w_gate^T gate_alpha) * (x w_up^T up_alpha)) of every route, "
+        .. "fp32 accumulation",
     parts = { "nvfp4_gemm1", "swiglu_quantise" },
     entry = "nvfp4_gemm1",
     constants = {
         const "kRows" { type = "int", min = 1, max = 32, doc = "tokens of the step" },
-        const "kCodeBytes" { type = "int", min = 8, doc = "bytes of a row's codes: half the expert input width" },
-        const "kBlocks" { type = "int", min = 1, doc = "blocks of 16 along the expert input width" },
+        const "kCodeBytes" { type = "int", min = 8,
+                             doc = "bytes of a row's codes: half the expert input width" },
+        const "kBlocks" { type = "int", min = 1,
+                          doc = "blocks of 16 along the expert input width" },
         const "kExperts" { type = "int", min = 1, doc = "experts of this rank" },
-        const "kGateUp" { type = "int", min = 32, doc = "gate rows, then up rows: twice the intermediate width" },
+        const "kGateUp" { type = "int", min = 32,
+                          doc = "gate rows, then up rows: twice the intermediate width" },
         const "kPermuted" { type = "int", min = 2, doc = "permuted rows and one guard element" },
         const "kMaxCtas" { type = "int", min = 1, doc = "most tiles" },
         const "kMaxRows" { type = "int", min = 1, doc = "permuted rows" },
         const "kOutBytes" { type = "int", min = 8, doc = "bytes of an output row's codes" },
-        const "kOutBlocks" { type = "int", min = 1, doc = "blocks of 16 along the intermediate width" },
-        const "kTile" { type = "int", from = "nvfp4_gemm1.tile", min = 8, doc = "tokens of a tile, worked on 8 at a time" },
-        const "kWarps" { type = "int", tactic = true, min = 1, max = 16, doc = "warps that split the input width" },
-        const "kHeld" { type = "int", tactic = true, min = 1, max = 4, doc = "steps a warp holds in registers" },
-        const "kSlices" { type = "int", tactic = true, min = 1, max = 64, doc = "slices of 16 intermediate columns of a block" },
+        const "kOutBlocks" { type = "int", min = 1,
+                             doc = "blocks of 16 along the intermediate width" },
+        const "kTile" { type = "int", from = "nvfp4_gemm1.tile", min = 8,
+                        doc = "tokens of a tile, worked on 8 at a time" },
+        const "kWarps" { type = "int", tactic = true, min = 1, max = 16,
+                         doc = "warps that split the input width" },
+        const "kHeld" { type = "int", tactic = true, min = 1, max = 4,
+                        doc = "steps a warp holds in registers" },
+        const "kSlices" { type = "int", tactic = true, min = 1, max = 64,
+                          doc = "slices of 16 intermediate columns of a block" },
         const "kStep" { type = "int", value = step, doc = "k of one quad's load: 128, 64 or 16" },
     },
     args = {
-        arg "codes" { dir = "in", dtype = "u8", shape = { "kRows", "kCodeBytes" }, port = "nvfp4_gemm1.codes" },
-        arg "scales" { dir = "in", dtype = "e4m3", shape = { "kRows", "kBlocks" }, port = "nvfp4_gemm1.scales" },
-        arg "w13" { dir = "in", dtype = "u8", shape = { "kExperts", "kGateUp", "kCodeBytes" }, port = "nvfp4_gemm1.w13" },
-        arg "w13_scales" { dir = "in", dtype = "e4m3", shape = { "kExperts", "kGateUp", "kBlocks" }, port = "nvfp4_gemm1.w13_scales" },
-        arg "permuted_to_token" { dir = "in", dtype = "i32", shape = { "kPermuted" }, port = "nvfp4_gemm1.permuted_to_token" },
-        arg "cta_expert" { dir = "in", dtype = "i32", shape = { "kMaxCtas" }, port = "nvfp4_gemm1.cta_expert" },
-        arg "cta_limit" { dir = "in", dtype = "i32", shape = { "kMaxCtas" }, port = "nvfp4_gemm1.cta_limit" },
+        arg "codes" { dir = "in", dtype = "u8", shape = { "kRows", "kCodeBytes" },
+                      port = "nvfp4_gemm1.codes" },
+        arg "scales" { dir = "in", dtype = "e4m3", shape = { "kRows", "kBlocks" },
+                       port = "nvfp4_gemm1.scales" },
+        arg "w13" { dir = "in", dtype = "u8", shape = { "kExperts", "kGateUp", "kCodeBytes" },
+                    port = "nvfp4_gemm1.w13" },
+        arg "w13_scales" { dir = "in", dtype = "e4m3", shape = { "kExperts", "kGateUp", "kBlocks" },
+                           port = "nvfp4_gemm1.w13_scales" },
+        arg "permuted_to_token" { dir = "in", dtype = "i32", shape = { "kPermuted" },
+                                  port = "nvfp4_gemm1.permuted_to_token" },
+        arg "cta_expert" { dir = "in", dtype = "i32", shape = { "kMaxCtas" },
+                           port = "nvfp4_gemm1.cta_expert" },
+        arg "cta_limit" { dir = "in", dtype = "i32", shape = { "kMaxCtas" },
+                          port = "nvfp4_gemm1.cta_limit" },
         arg "ctas" { dir = "in", dtype = "i32", shape = { 1 }, port = "nvfp4_gemm1.ctas" },
-        arg "gate_alpha" { dir = "in", dtype = "f32", shape = { "kExperts" }, port = "swiglu_quantise.gate_alpha" },
-        arg "up_alpha" { dir = "in", dtype = "f32", shape = { "kExperts" }, port = "swiglu_quantise.up_alpha" },
-        arg "codes2" { dir = "out", dtype = "u8", shape = { "kMaxRows", "kOutBytes" }, port = "swiglu_quantise.codes2" },
-        arg "scales2" { dir = "out", dtype = "e4m3", shape = { "kMaxRows", "kOutBlocks" }, port = "swiglu_quantise.scales2" },
+        arg "gate_alpha" { dir = "in", dtype = "f32", shape = { "kExperts" },
+                           port = "swiglu_quantise.gate_alpha" },
+        arg "up_alpha" { dir = "in", dtype = "f32", shape = { "kExperts" },
+                         port = "swiglu_quantise.up_alpha" },
+        arg "codes2" { dir = "out", dtype = "u8", shape = { "kMaxRows", "kOutBytes" },
+                       port = "swiglu_quantise.codes2" },
+        arg "scales2" { dir = "out", dtype = "e4m3", shape = { "kMaxRows", "kOutBlocks" },
+                        port = "swiglu_quantise.scales2" },
     },
     launch = function(c, arch)
         return {
@@ -57,7 +77,8 @@ return provider "moe/nvfp4_gemm1" {
     cost = function(c)
         local experts = math.min(c.kExperts, c.kMaxCtas)
         return {
-            bytes = experts * c.kGateUp * (c.kCodeBytes + c.kBlocks) + c.kMaxCtas * (c.kCodeBytes + c.kBlocks + c.kOutBytes + c.kOutBlocks),
+            bytes = experts * c.kGateUp * (c.kCodeBytes + c.kBlocks)
+                + c.kMaxCtas * (c.kCodeBytes + c.kBlocks + c.kOutBytes + c.kOutBlocks),
             operations = 2 * c.kMaxCtas * c.kGateUp * c.kBlocks * 16,
         }
     end,
@@ -67,7 +88,8 @@ return provider "moe/nvfp4_gemm1" {
     end,
     default = function(c, arch)
         local host = arch.name == "host"
-        return routed.fit(steps(c), host and 4 or 16, host and 1 or 2, routed.slices(c.kOutBlocks * 16))
+        local slices = routed.slices(c.kOutBlocks * 16)
+        return routed.fit(steps(c), host and 4 or 16, host and 1 or 2, slices)
     end,
     unsupported = function(c, arch)
         if c.kCodeBytes ~= c.kBlocks * 8 or c.kOutBytes ~= c.kOutBlocks * 8 then

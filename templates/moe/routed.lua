@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Tactics that the routed GEMMs share. A block's warps split k in runs of `held` steps and work through `slices` slices of rows.
+-- Tactics that the routed GEMMs share. A block's warps split k in runs of `held` steps and work
+-- through `slices` slices of rows.
 local routed = {}
 
 -- Largest power of two of warps, at most `most`, that all have a run of steps.
@@ -17,7 +18,8 @@ function routed.fit(steps, most, held, slices)
     return { kWarps = warps((steps + held - 1) // held, most), kHeld = held, kSlices = slices }
 end
 
--- Slices of a block for an output of `width`: enough blocks to fill the machine, few enough that a block's start is seldom.
+-- Slices of a block for an output of `width`: enough blocks to fill the machine, few enough that a
+-- block's start is seldom.
 function routed.slices(width)
     return width >= 2048 and 8 or width >= 512 and 4 or 1
 end

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Router logits: every token against every expert, fp32 weights as stored.
 
--- Chunks of four k that a thread holds at a time, so that they are all in flight before the first is used.
+-- Chunks of four k that a thread holds at a time: all in flight before the first is used.
 local HELD_MOST <const> = 8
 
 local function chunks_per_thread(c)
@@ -21,22 +21,25 @@ local function tactics(c, arch)
 end
 
 return provider "moe/router" {
-    doc = "logits[rows, experts] = x[rows, hidden] w[experts, hidden]^T, exact fp32 products, fp32 accumulation",
+    doc = "logits[rows, experts] = x[rows, hidden] w[experts, hidden]^T, exact products, fp32 sums",
     parts = { "router" },
     entry = "router",
     constants = {
         const "kRows" { type = "int", min = 1, max = 32, doc = "tokens of the step" },
         const "kHidden" { type = "int", min = 4, doc = "hidden width" },
         const "kExperts" { type = "int", min = 1, doc = "experts of all ranks" },
-        const "kBlockExperts" { type = "int", tactic = true, min = 1, max = 4, doc = "experts of one block" },
-        const "kWarps" { type = "int", tactic = true, min = 1, max = 8, doc = "warps that split the hidden width" },
+        const "kBlockExperts" { type = "int", tactic = true, min = 1, max = 4,
+                                doc = "experts of one block" },
+        const "kWarps" { type = "int", tactic = true, min = 1, max = 8,
+                         doc = "warps that split the hidden width" },
         const "kHeld" { type = "int", doc = "chunks of four weights a thread holds of each expert",
                         value = function(c) return math.min(HELD_MOST, chunks_per_thread(c)) end },
     },
     args = {
         arg "x" { dir = "in", dtype = "bf16", shape = { "kRows", "kHidden" }, port = "router.x" },
         arg "w" { dir = "in", dtype = "f32", shape = { "kExperts", "kHidden" }, port = "router.w" },
-        arg "logits" { dir = "out", dtype = "f32", shape = { "kRows", "kExperts" }, port = "router.logits" },
+        arg "logits" { dir = "out", dtype = "f32", shape = { "kRows", "kExperts" },
+                       port = "router.logits" },
     },
     launch = function(c, arch)
         return {
