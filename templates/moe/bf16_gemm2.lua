@@ -47,7 +47,8 @@ return provider "moe/bf16_gemm2" {
     },
     launch = function(c, arch)
         return {
-            grid = { c.kMaxCtas, (c.kColumns // 32 + c.kSlices - 1) // c.kSlices, 1 }, block = c.kWarps * 32,
+            grid = { c.kMaxCtas, (c.kColumns // 32 + c.kSlices - 1) // c.kSlices, 1 },
+            block = c.kWarps * 32,
             shared = routed.shared(c), registers = 128,
         }
     end,

@@ -26,8 +26,8 @@ return provider "moe/norm_quantise" {
     args = {
         arg "columns" { dir = "in", dtype = "bf16", shape = { "kRows", "kWidth" },
                         port = "pool_gather.columns" },
-        arg "partials" { dir = "in", dtype = "f32", form = "k_partials", shape = { "kSplits", "kRows",
-            "kWidth" },
+        arg "partials" { dir = "in", dtype = "f32", form = "k_partials",
+                         shape = { "kSplits", "kRows", "kWidth" },
                          port = "pool_gather.columns" },
         arg "gain" { dir = "in", dtype = "bf16", shape = { "kWidth" }, port = "expert_norm.gain" },
         arg "input_gscale" { dir = "in", dtype = "f32", shape = { 1 },

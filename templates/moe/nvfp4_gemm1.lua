@@ -13,8 +13,8 @@ local function steps(c)
 end
 
 return provider "moe/nvfp4_gemm1" {
-    doc = "codes2, scales2 = nvfp4(silu(x w_gate^T gate_alpha) * (x w_up^T up_alpha)) of every route, "
-        .. "fp32 accumulation",
+    doc = "codes2, scales2 = nvfp4(silu(x w_gate^T gate_alpha) * (x w_up^T up_alpha)) of every "
+        .. "route, fp32 accumulation",
     parts = { "nvfp4_gemm1", "swiglu_quantise" },
     entry = "nvfp4_gemm1",
     constants = {
@@ -69,7 +69,8 @@ return provider "moe/nvfp4_gemm1" {
     },
     launch = function(c, arch)
         return {
-            grid = { c.kMaxCtas, (c.kOutBlocks + c.kSlices - 1) // c.kSlices, 1 }, block = c.kWarps * 32,
+            grid = { c.kMaxCtas, (c.kOutBlocks + c.kSlices - 1) // c.kSlices, 1 },
+            block = c.kWarps * 32,
             shared = routed.shared(c), registers = c.kHeld > 2 and 255 or 128,
         }
     end,

@@ -57,7 +57,8 @@ return provider "moe/nvfp4_gemm2" {
     },
     launch = function(c, arch)
         return {
-            grid = { c.kMaxCtas, (c.kWidth // 32 + c.kSlices - 1) // c.kSlices, 1 }, block = c.kWarps * 32,
+            grid = { c.kMaxCtas, (c.kWidth // 32 + c.kSlices - 1) // c.kSlices, 1 },
+            block = c.kWarps * 32,
             shared = routed.shared(c), registers = c.kHeld > 2 and 255 or 128,
         }
     end,

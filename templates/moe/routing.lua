@@ -6,7 +6,7 @@ local function warps(c, most)
 end
 
 return provider "moe/routing" {
-    doc = "top-k of sigmoid(scale * logits) + bias, renormalised weights, tiles of the local experts",
+    doc = "top-k of sigmoid(scale * logits) + bias, renormalised weights, tiles of local experts",
     parts = { "routing" },
     entry = "routing",
     constants = {
