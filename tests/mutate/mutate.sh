@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Removes every call of a barrier, wait or fence in templates/ in turn and demands that a test fails.
 #   tests/mutate/mutate.sh [-n COUNT] [-s SEEDS] [-w FOLDER] [PATTERN]
-# PATTERN: a part of the path below templates/ ("gemm/", "attention/paged"); default all. COUNT: at most so many sites.
+# PATTERN: a part of the site's name ("gemm/", "attention/paged.cuh:182"); default all. COUNT: at most so many sites.
 # SEEDS: schedules tried per site (default 10). FOLDER: where to copy and build, kept and used again; default one that
 # goes at the end. Prints a line a site: file:line, prim, and
 #   killed by TEST (seed N)   that test fails without the call
@@ -122,8 +122,8 @@ if ! prepare; then
 fi
 cd "$tree"
 ninja -C "$build" -t deps >"$work/deps"
-find templates -name '*.cuh' -not -path 'templates/prims/*' | LC_ALL=C sort | grep -F -- "$pattern" |
-    xargs -r "$build/mutate" list | head -n "$limit" >"$work/sites"
+find templates -name '*.cuh' -not -path 'templates/prims/*' | LC_ALL=C sort | xargs -r "$build/mutate" list |
+    awk -F '\t' -v pattern="$pattern" 'index($1 ":" $2, pattern)' | head -n "$limit" >"$work/sites"
 [ -s "$work/sites" ] || { echo "mutate: no site matches '$pattern'" >&2; exit 2; }
 baseline
 
