@@ -251,6 +251,7 @@ Test(emit, a_failed_check_leaves_the_old_directory_and_nothing_beside_it) {
     const size_t before = entries_of_folder();
     const lathe_generate_options o = {
         .layout = case_path("case.lua"), .root = FIXTURES, .tp = 1, .out = case_path("out")};
+    free(case_result.why);
     cr_assert_not(lathe_generate(&o, &case_result));
     cr_assert(strstr(case_result.message, "fix_product"), "%s", case_result.message);
     cr_assert_str_eq(old, everything(case_path("out")));
