@@ -83,16 +83,24 @@ static const char *output_directory(const lathe_plan *plan, const lathe_generate
                              d->tp, *d->name ? "-" : "", d->name, plan->arch->name);
 }
 
+static void explain_tactic(const lathe_tactic *t, const char *why, lathe_text *text) {
+    lathe_text_print(text,
+                     "    %s: %s\n        grid %" PRId64 " x %" PRId64 " x %" PRId64 ", %" PRId64
+                     " threads, %" PRId64 " bytes of shared memory, %" PRId64 " registers\n",
+                     t->name, why, t->grid[0], t->grid[1], t->grid[2], t->block, t->shared,
+                     t->registers);
+}
+
 static char *explain(const lathe_plan *plan) {
     lathe_text text = {.arena = plan->arena};
     for (size_t i = 0; i < plan->kernel_count; i++) {
         const lathe_kernel *k = &plan->kernels[i];
-        if (k->used)
-            lathe_text_print(&text, "%-28s %-28s %s: %s\n", k->name, k->provider->name,
-                             k->tactics[0].name, k->why);
-        for (size_t t = 1; k->used && t < k->tactic_count; t++)
-            lathe_text_print(&text, "%-28s %-28s %s: where the one before does not build\n", "", "",
-                             k->tactics[t].name);
+        if (!k->used)
+            continue;
+        lathe_text_print(&text, "%s, %s\n", k->name, k->provider->name);
+        for (size_t t = 0; t < k->tactic_count; t++)
+            explain_tactic(&k->tactics[t], t ? "where the one before does not build" : k->why,
+                           &text);
     }
     return strdup(lathe_text_string(&text));
 }
