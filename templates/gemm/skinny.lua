@@ -39,9 +39,9 @@ return provider "gemm/skinny" {
         arg "y_partials" { dir = "out", dtype = "f32", form = "k_partials", shape = { "kSplits", "kRows", "kN" },
                            port = "gemm.y", when = function(c) return c.kPartials == 1 end },
     },
-    launch = function(c)
+    launch = function(c, arch)
         return { grid = stream.grid(c, c.kSplits), block = c.kWarps * 32, shared = stream.shared(c),
-                 registers = stream.registers(c) }
+                 registers = stream.registers(c, arch) }
     end,
     cost = function(c)
         local out = c.kPartials == 1 and 4 * c.kSplits or 2

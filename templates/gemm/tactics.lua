@@ -12,24 +12,38 @@ function stream.shared(c)
     return c.kWarps * c.kRows * (c.kTiles * 16 + 4) * 4
 end
 
--- Registers a thread needs: weights and tokens in flight, sums, and what addresses take; measured, then rounded up.
-function stream.registers(c)
+-- Registers of a thread: weights and tokens in flight, sums, and what addresses take; then the next cap at which the
+-- compiler was seen not to spill. It wants more on sm_120.
+local function cap(c, arch)
     local tokens = ceil_div(c.kRows, 8)
-    local need = c.kTiles * c.kSteps * 8 + c.kSteps * tokens * 4 + c.kTiles * tokens * 4 + 24
-    return math.min(need <= 64 and 64 or need <= 96 and 96 or need <= 128 and 128 or 255, 65536 // (c.kWarps * 32))
+    local need = c.kTiles * c.kSteps * 8 + c.kSteps * tokens * 4 + c.kTiles * tokens * 4 + 14
+    if arch.name == "sm_120a" then
+        need = need + 16
+    end
+    return need <= 66 and 64 or need <= 82 and 96 or need <= 126 and 128 or 255
+end
+
+function stream.registers(c, arch)
+    return math.min(cap(c, arch), 65536 // (c.kWarps * 32))
 end
 
 function stream.grid(c, splits)
     return { ceil_div(c.kN, c.kTiles * 16), splits, 1 }
 end
 
+-- The constants that a tactic of the shape has.
+local function with(c, t)
+    return { kRows = c.kRows, kN = c.kN, kK = c.kK, kTiles = t.kTiles, kWarps = t.kWarps, kSteps = t.kSteps,
+             kSplits = t.kSplits or 1 }
+end
+
 local function exists(c, arch, t)
-    local steps = ceil_div(c.kK, 32)
-    local all = { kRows = c.kRows, kTiles = t.kTiles, kWarps = t.kWarps, kSteps = t.kSteps }
-    return stream.shared(all) <= arch.shared and t.kTiles * 16 <= math.max(16, c.kN)
-        and (t.kSplits or 1) <= steps
-        and ceil_div(c.kRows, 8) * (t.kSteps + t.kTiles) <= 16 -- registers
-        and t.kWarps * t.kSteps <= math.max(2, ceil_div(steps, t.kSplits or 1)) -- no warp is idle from the start
+    local all, steps = with(c, t), ceil_div(c.kK, 32)
+    return stream.shared(all) <= arch.shared
+        and t.kTiles * 16 <= math.max(16, c.kN)
+        and all.kSplits <= steps
+        and cap(all, arch) * t.kWarps * 32 <= 65536
+        and t.kWarps * t.kSteps <= math.max(2, ceil_div(steps, all.kSplits)) -- no warp is idle from the start
 end
 
 -- Slices of k so that the grid fills the machine twice; the consumer pays for each, so no more than 8.
@@ -39,6 +53,22 @@ local function rule_splits(c, arch)
         splits = splits * 2
     end
     return splits
+end
+
+-- A model of the time, 1 where the weights stream at full rate. A multiprocessor with one block more than the mean
+-- makes the others wait; tokens read again by every block share the way from L2, which is a third wider than memory;
+-- less than 64 KB in flight on a multiprocessor leaves memory idle, and so does a lone block while it starts and ends.
+-- Tables of measurements overrule it.
+local function estimate(c, arch, t)
+    local all, mps = with(c, t), arch.multiprocessors
+    local blocks = ceil_div(c.kN, t.kTiles * 16) * all.kSplits
+    local rounds = ceil_div(blocks, mps)
+    local balance = c.kN // 16 * all.kSplits / (mps * rounds * t.kTiles)
+    local traffic = blocks < mps and 1 or math.max(1, 0.75 * (1 + c.kRows / (16 * t.kTiles)))
+    local threads = t.kWarps * 32
+    local room = math.min(1536 // threads, 65536 // (cap(all, arch) * threads), arch.shared // stream.shared(all))
+    local flight = math.min(rounds, room) * threads * t.kTiles * t.kSteps * 32
+    return traffic / balance * math.max(1, 65536 / flight) * (room > 1 and 1 or 1.05)
 end
 
 -- The host runs a fibre per thread: few warps, and two slices wherever there can be two, so that both forms are seen.
@@ -51,32 +81,14 @@ local function host_rule(c, partials)
     return t
 end
 
--- The largest tile count that still leaves a block for every multiprocessor, deep enough to hide latency.
-function stream.rule(c, arch, partials)
-    if arch.name == "host" then
-        return host_rule(c, partials)
-    end
-    local splits = partials and rule_splits(c, arch) or 1
-    local tiles = ceil_div(c.kN, 16) * splits
-    for _, n in ipairs { 4, 2, 1 } do
-        for _, warps in ipairs { 16, 8, 4, 2, 1 } do
-            local t = { kTiles = n, kWarps = warps, kSteps = c.kRows > 16 and 1 or 2, kSplits = partials and splits or nil }
-            if (n == 1 or tiles // n >= arch.multiprocessors) and exists(c, arch, t) then
-                return t
-            end
-        end
-    end
-    return host_rule(c, partials)
-end
-
--- Every tactic that the shape admits.
-function stream.tactics(c, arch, partials)
+-- Every tactic of the shape with one of `splits`; {} stands for a provider without slices.
+local function list_tactics(c, arch, splits)
     local list = {}
-    for _, tiles in ipairs { 1, 2, 4 } do
-        for _, warps in ipairs { 1, 2, 4, 8, 16 } do
-            for _, steps in ipairs { 1, 2 } do
-                for _, splits in ipairs(partials and { 1, 2, 4, 8 } or { 1 }) do
-                    local t = { kTiles = tiles, kWarps = warps, kSteps = steps, kSplits = partials and splits or nil }
+    for _, tiles in ipairs { 1, 2, 3, 4 } do
+        for _, warps in ipairs { 16, 8, 4, 2, 1 } do
+            for _, steps in ipairs { 2, 1 } do
+                for i = 1, math.max(1, #splits) do
+                    local t = { kTiles = tiles, kWarps = warps, kSteps = steps, kSplits = splits[i] }
                     if exists(c, arch, t) then
                         list[#list + 1] = t
                     end
@@ -85,6 +97,26 @@ function stream.tactics(c, arch, partials)
         end
     end
     return list
+end
+
+-- The least estimate; of those within a thousandth, the first.
+function stream.rule(c, arch, partials)
+    if arch.name == "host" then
+        return host_rule(c, partials)
+    end
+    local best, least = nil, math.huge
+    for _, t in ipairs(list_tactics(c, arch, partials and { rule_splits(c, arch) } or {})) do
+        local time = estimate(c, arch, t)
+        if time < 0.999 * least then
+            best, least = t, time
+        end
+    end
+    return best
+end
+
+-- Every tactic that the shape admits.
+function stream.tactics(c, arch, partials)
+    return list_tactics(c, arch, partials and { 1, 2, 4, 8 } or {})
 end
 
 -- Why a shape cannot be served, or nil.

@@ -23,8 +23,8 @@ return provider "head/logits" {
         arg "z" { dir = "out", dtype = "f32", shape = { "kRows", "kN" }, port = "logits.z", optional = true },
         arg "logits" { dir = "out", dtype = "f32", shape = { "kRows", "kN" }, port = "soft_cap.logits" },
     },
-    launch = function(c)
-        return { grid = stream.grid(c, 1), block = c.kWarps * 32, shared = stream.shared(c), registers = stream.registers(c) }
+    launch = function(c, arch)
+        return { grid = stream.grid(c, 1), block = c.kWarps * 32, shared = stream.shared(c), registers = stream.registers(c, arch) }
     end,
     cost = function(c)
         return { bytes = 2 * c.kN * c.kK + 2 * c.kRows * c.kK + 4 * c.kRows * c.kN * (1 + c.kHasZ),
