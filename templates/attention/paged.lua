@@ -74,9 +74,9 @@ local function tactics(c, arch)
 end
 
 return provider "attention/paged" {
-    doc = "y = rms(softmax(scale q k^T) v) per head * sigmoid(gate). Of a request of length n and q "
-        .. "rows, query i stands at n - q + i and sees the keys up to its own, the last `window` of "
-        .. "them where there is a window. Rows of a request of length 0 are zero",
+    doc = "y = rms(softmax(scale q k^T) v) per head * sigmoid(gate). Of a request of length n and "
+        .. "q rows, query i stands at n - q + i and sees the keys up to its own, the last `window` "
+        .. "of them where there is a window. Rows of a request of length 0 are zero",
     parts = { "attention", "o_norm_gate" },
     entry = "paged_attention",
     constants = {

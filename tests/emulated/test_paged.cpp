@@ -46,6 +46,12 @@ struct Narrow : Small { // as many kv heads as heads
     static constexpr int kRows = 6, kRequests = 3, kKvHeads = 4, kDim = 16, kPacked = 32, kOut = 64,
                          kWindow = 24;
 };
+struct Race : Narrow { // every warp has rows to leave before it arrives at the counter
+    static constexpr int kRows = 8, kRequests = 1, kHeads = 8, kOut = 128, kWindow = 0, kWarps = 4;
+};
+struct RaceOfMany : Race {
+    static constexpr int kSplits = 8, kWarps = 1;
+};
 struct Wide : Small {
     static constexpr int kRows = 8, kRequests = 1, kHeads = 2, kKvHeads = 1, kDim = 128,
                          kPacked = 256, kOut = 256, kSplits = 4;
@@ -127,7 +133,8 @@ static void add_workspace(Kernel &k) {
 }
 
 template <class C>
-static void check(const char *name, std::vector<int> lengths, const Spoil<C> &spoil = nullptr) {
+static void check(const char *name, std::vector<int> lengths, const Spoil<C> &spoil = nullptr,
+                  int launches = 1, int seeds = 0) {
     Scene<C> scene(std::move(lengths));
     Kernel k(name, paged_attention<C>, lathe_ref_attention_paged);
     k.in("q", {C::kRows, C::kHeads, C::kDim}).normal(0, 0.5);
@@ -142,7 +149,9 @@ static void check(const char *name, std::vector<int> lengths, const Spoil<C> &sp
     });
     k.out("y", {C::kRows, C::kOut});
     add_workspace<C>(k);
-    k.repeat(2); // the second launch finds the counters as the first left them
+    k.repeat(launches);
+    if (seeds > 0)
+        k.seeds(seeds);
     k.run();
 }
 
@@ -206,6 +215,8 @@ static void check_early() {
 int main() {
     check<Plain>("two splits", {300});
     check<Split1>("one split", {77});
+    check<Plain>("rows on both sides of a page's end", {291});
+    check<Plain>("a full page", {304});
     check<Split8>("eight splits", {313});
     check<Split8>("more splits than keys", {40});
     check<Split33>("33 splits", {601});
@@ -221,6 +232,9 @@ int main() {
     check<SmallWindow>("windows at the ends of pages", {48, 49, 64, 65});
     check<SmallWindow>("a padded request and a window", {0, 200, 33, 34});
     check<Narrow>("heads of 16", {26, 0, 111});
+    check<Race>("two arrivals", {128}, nullptr, 1, 12);
+    check<RaceOfMany>("eight arrivals", {128}, nullptr, 1, 12);
+    check<Race>("three launches", {128}, nullptr, 3);
     check<Wide>("heads of 128", {150});
     check<Page64>("pages of 64", {64, 65, 300, 0});
 
