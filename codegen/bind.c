@@ -103,19 +103,23 @@ static void check_previous(const lathe_binder *b, const target *t, const lathe_d
                         datum->where.file, datum->where.line);
 }
 
+static void check_written(const lathe_binder *b, const target *t, const lathe_arg *arg,
+                          const lathe_datum *datum) {
+    if (datum->kind == LATHE_DATUM_VALUE && !b->states[datum - b->plan->model->data].written)
+        lathe_bind_fail(b, t->part->where,
+                        "argument '%s' (%s:%d): part \"%s\" reads the value \"%s\" (%s:%d), "
+                        "which no launch before it writes",
+                        arg->name, arg->where.file, arg->where.line, t->part->name, datum->name,
+                        datum->where.file, datum->where.line);
+}
+
 /* The state of what is read: values as they were written last, all else as declared. */
 static lathe_state read_state(const lathe_binder *b, const target *t, const lathe_arg *arg,
                               const lathe_datum *datum) {
     const size_t index = (size_t)(datum - b->plan->model->data);
-    if (datum->kind == LATHE_DATUM_VALUE) {
-        if (!b->states[index].written)
-            lathe_bind_fail(b, t->part->where,
-                            "argument '%s' (%s:%d): part \"%s\" reads the value \"%s\" (%s:%d), "
-                            "which no launch before it writes",
-                            arg->name, arg->where.file, arg->where.line, t->part->name, datum->name,
-                            datum->where.file, datum->where.line);
+    check_written(b, t, arg, datum);
+    if (datum->kind == LATHE_DATUM_VALUE)
         return b->states[index];
-    }
     return (lathe_state){
         .written = true,
         .form = LATHE_WHOLE,
@@ -178,6 +182,8 @@ static void bind_write(lathe_binder *b, size_t i, const target *t) {
         (datum->kind == LATHE_DATUM_IMPLICIT && arg->dir == LATHE_DIR_OUT) || datum->input)
         lathe_bind_fail(b, t->part->where, "part \"%s\" writes \"%s\", which is not for writing",
                         t->part->name, datum->name);
+    if (arg->dir == LATHE_DIR_INOUT)
+        check_written(b, t, arg, datum);
     if (arg->form == LATHE_WHOLE || arg->form == LATHE_COLUMNS)
         check_dtype(b, arg, datum, datum->dtype);
     b->args[i] = (lathe_binding){

@@ -93,6 +93,25 @@ static void read_value(reader *r, const lathe_table *t) {
                  t->name, per));
 }
 
+/* What synthetic weights put there; layouts/README.md says what each means. */
+static const char *read_init(const reader *r, const lathe_table *t) {
+    static const char *const kinds[] = {"weight", "embedding",    "offset",     "gain",
+                                        "gate",   "router",       "bias",       "codes",
+                                        "scales", "global_scale", "input_scale"};
+    const char *init = lathe_tree_string_or(r->arena, t, "init", NULL);
+    for (size_t i = 0; init && i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i], init) == 0)
+            return init;
+    if (init)
+        fail(r, t->where,
+             lathe_arena_print(r->arena,
+                               "tensor \"%s\": field 'init': found \"%s\", allowed: weight "
+                               "embedding offset gain gate router bias codes scales global_scale "
+                               "input_scale",
+                               t->name, init));
+    return NULL;
+}
+
 static lathe_tensor read_tensor(const reader *r, const lathe_table *t) {
     lathe_tree_check(r->arena, t, "groups init shard", true);
     lathe_datum type = {0};
@@ -108,7 +127,7 @@ static lathe_tensor read_tensor(const reader *r, const lathe_table *t) {
     }
     tensor.shard = (int)lathe_tree_integer_or(r->arena, t, "shard", 0, type.rank - 1, -1);
     tensor.groups = lathe_tree_integer_or(r->arena, t, "groups", 1, 65536, 1);
-    tensor.init = lathe_tree_string_or(r->arena, t, "init", NULL);
+    tensor.init = read_init(r, t);
     return tensor;
 }
 

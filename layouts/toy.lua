@@ -29,7 +29,7 @@ local function build()
             value "h" { "bf16", rows, split(INNER, "inner width", 16) },
         },
         weights = {
-            weight "gain" { "bf16", HIDDEN, from = { tensor "norm.weight" { "bf16", HIDDEN, init = "gain" } } },
+            weight "gain" { "bf16", HIDDEN, from = { tensor "norm.weight" { "bf16", HIDDEN, init = "offset" } } },
             product("up", INNER, HIDDEN, 0),
             product("down", HIDDEN, INNER, 1),
         },

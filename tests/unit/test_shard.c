@@ -88,6 +88,15 @@ Test(shard, a_weight_needs_tensors) {
             "case.lua:47: weight \"gain\"", "field 'from': found none");
 }
 
+Test(shard, the_kind_of_values_is_one_of_those_known) {
+    ACCEPTED("tensor \"l.{l}.gain\" { \"bf16\", H }",
+             "tensor \"l.{l}.gain\" { \"bf16\", H, init = \"offset\" }");
+    REFUSED("tensor \"l.{l}.gain\" { \"bf16\", H }",
+            "tensor \"l.{l}.gain\" { \"bf16\", H, init = \"ofset\" }",
+            "case.lua:47: tensor \"l.{l}.gain\": field 'init': found \"ofset\"",
+            "allowed: weight embedding offset");
+}
+
 Test(shard, axis_and_shard_lie_in_range) {
     REFUSED("shard = 0", "shard = 2", "case.lua:49: tensor \"l.{l}.up\": field 'shard'", "found 2",
             "an integer from 0 to 1");

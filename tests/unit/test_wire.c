@@ -195,6 +195,32 @@ Test(wire, what_a_launch_reads_it_must_not_write) {
             "allowed: one inout argument");
 }
 
+static const char *bump(const char *value) {
+    const char *layout =
+        case_replace(case_base(), "use \"fix/norm\" {",
+                     "use \"fix/bump\" { parts = { \"bump\" } }, use \"fix/norm\" {");
+    return case_replace(
+        layout,
+        "prologue = { part \"begin\" \"copy\" { reads = { a = \"input\" }, writes = { b = \"s\" } "
+        "} },",
+        lathe_arena_print(
+            case_arena,
+            "prologue = { part \"begin\" \"copy\" { reads = { a = \"input\" }, writes = { b = "
+            "\"s\" } }, "
+            "part \"bump\" \"bump\" { reads = { s = \"%s\" }, writes = { s = \"%s\" } } },",
+            value, value));
+}
+
+Test(wire, an_inout_argument_is_read_and_written) {
+    const char *step = step_of(bump("s"), (lathe_generate_options){0});
+    cr_assert_str_eq(operations(step, "\"prologue\": ["), "begin, bump");
+    cr_assert(strstr(step, "\"dir\": \"inout\""));
+    cr_assert_not(case_generate(bump("t"), (lathe_generate_options){0}));
+    case_expect_message((const char *const[]){
+        "part \"bump\" reads the value \"t\" (case.lua:41), which no launch before it writes",
+        NULL});
+}
+
 Test(wire, parts_that_nothing_covers) {
     REFUSED("use \"fix/mix\" { parts = { \"mix\" } },", "",
             "case.lua:27: body: part \"mix\" of kind mix",
