@@ -85,12 +85,14 @@ int lathe_cmd_gen(int argc, char **argv) {
         return go ? LATHE_EXIT_USAGE : LATHE_EXIT_OK;
     }
     lathe_generate_result *result = malloc(sizeof *result);
-    if (!result)
+    if (!result) {
+        fputs("lathe gen: no memory\n", stderr);
         return LATHE_EXIT_USAGE;
+    }
     const bool done = lathe_generate(&options, result);
     if (!done)
         fprintf(stderr, "lathe gen: %s\n", result->message);
-    else if (why)
+    else if (why && result->why)
         fputs(result->why, stdout);
     if (done)
         printf("%s: %zu kernels, %zu files, hash %s\n", result->directory, result->kernels,
