@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Owns: what the files of the CUDA device share. Private to device_cuda*.c. */
+#ifndef LATHE_DEVICE_CUDA_H
+#define LATHE_DEVICE_CUDA_H
+
+#include "device.h"
+#include "driver.h"
+
+typedef struct {
+    lathe_device base; /* first */
+    lathe_driver driver;
+    cu_device device;
+    cu_context context;
+    cu_stream streams[LATHE_STREAMS];
+    cu_event forks[LATHE_STREAMS], joins[LATHE_STREAMS];
+    bool recording;
+    lathe_graph *graph; /* while recording */
+    uint64_t allocations, synchronizations;
+} cuda_device;
+
+struct lathe_kernel {
+    cu_module module;
+    cu_function function;
+};
+
+struct lathe_graph {
+    cu_graph graph; /* kept: it is what graph_nodes reads */
+    cu_graph_exec exec;
+    int count, room;
+    cu_graph_node *nodes;         /* in launch order */
+    const lathe_kernel **kernels; /* of each node */
+};
+
+/* Makes the context current for this thread. */
+lathe_status cuda_enter(cuda_device *d);
+/* Turns a result into a status with a message; `call` is the driver's name. */
+lathe_status cuda_check(cuda_device *d, const char *call, cu_result result);
+lathe_status cuda_refuse(cuda_device *d, lathe_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* device_cuda_graph.c */
+lathe_status cuda_record_begin(lathe_device *base);
+lathe_status cuda_record_end(lathe_device *base, lathe_graph **graph);
+lathe_status cuda_record_launch(cuda_device *d, cu_stream stream, const lathe_kernel *kernel);
+lathe_status cuda_replay(lathe_device *base, lathe_graph *graph);
+lathe_status cuda_graph_nodes(lathe_device *base, const lathe_graph *graph, lathe_graph_node *nodes,
+                              int room, int *count);
+void cuda_graph_destroy(lathe_device *base, lathe_graph *graph);
+
+#endif

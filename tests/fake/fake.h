@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a test can set and see of the fakes. Both libraries export one function that gives their
+ * state. */
+#ifndef LATHE_TESTS_FAKE_H
+#define LATHE_TESTS_FAKE_H
+
+#include <stddef.h>
+
+#define FAKE_LAUNCHES 4096
+
+typedef struct {
+    char name[64];
+    unsigned int grid[3], block, shared_bytes;
+    int cooperative, early, stream;
+} fake_launch;
+
+typedef struct {
+    /* set by the test */
+    int version;      /* 13000 */
+    int devices;      /* 1 */
+    int major, minor; /* 9, 0 */
+    size_t memory_free;
+    int fail_at;     /* the call of this number fails; 0: none */
+    int fail_result; /* with this; 0: CUDA_ERROR_UNKNOWN */
+    int extra_edge;  /* a capture gets an edge that nobody asked for */
+    /* seen */
+    int calls;
+    char failed[64]; /* name of the call that was made to fail */
+    int live;        /* handles and allocations not given back */
+    int allocations, synchronizations, graph_launches, modules_loaded;
+    int launch_count; /* outside captures */
+    fake_launch launches[FAKE_LAUNCHES];
+} fake_cuda;
+
+fake_cuda *fake_cuda_state(void);
+
+typedef struct {
+    int major, minor; /* 13, 0; FAKE_NVRTC_VERSION=11.8 in the environment sets them too */
+    int fail_at, fail_result;
+    int calls, live, compiles;
+    char failed[64];
+    char options[512]; /* of the last compilation, with spaces between */
+} fake_nvrtc;
+
+fake_nvrtc *fake_nvrtc_state(void);
+
+#endif
