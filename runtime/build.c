@@ -179,7 +179,7 @@ lathe_status lathe_build(lathe_engine *e, const lathe_weight_source *weights) {
     const char *reason = lathe_unsupported(e);
     lathe_status status = LATHE_OK;
     if (reason)
-        status = lathe_engine_fail(e, LATHE_UNSUPPORTED, "%s", reason);
+        status = lathe_engine_fail(e, e->unsupported_status, "%s", reason);
     if (status == LATHE_OK)
         status = build_kernels(e);
     if (status == LATHE_OK)

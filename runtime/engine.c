@@ -158,11 +158,12 @@ lathe_status lathe_engine_open_compiler(lathe_engine *e) {
     return lathe_compiler_create(&options, &e->compiler, lathe_engine_message_buffer(e));
 }
 
-static const char *refuse(lathe_engine *e, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static const char *refuse(lathe_engine *e, const char *format, ...) {
+static const char *refuse(lathe_engine *e, lathe_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static const char *refuse(lathe_engine *e, lathe_status status, const char *format, ...) {
     va_list list;
     va_start(list, format);
+    e->unsupported_status = status;
     vsnprintf(e->unsupported, sizeof e->unsupported, format, list);
     va_end(list);
     return e->unsupported;
@@ -173,14 +174,16 @@ static const char *refuse(lathe_engine *e, const char *format, ...) {
 static const char *refuse_cuda(lathe_engine *e) {
     const lathe_device_info *info = &e->device->info;
     if (strcmp(info->arch, e->table->arch) != 0)
-        return refuse(e, "architecture: the directory is for %s, the device (%s) is %s",
+        return refuse(e, LATHE_UNSUPPORTED,
+                      "architecture: the directory is for %s, the device (%s) is %s",
                       e->table->arch, info->description, info->arch);
-    if (lathe_engine_open_compiler(e) != LATHE_OK)
-        return refuse(e, "%.1000s", e->message);
+    const lathe_status status = lathe_engine_open_compiler(e);
+    if (status != LATHE_OK)
+        return refuse(e, status, "%.1000s", e->message);
     const int needed = lathe_compiler_cuda_major(e->compiler);
     if (info->cuda_major < needed)
         return refuse(
-            e,
+            e, LATHE_NO_DEVICE,
             "driver: cubins of CUDA %d want a driver of CUDA %d or newer (580 for CUDA 13), "
             "found CUDA %d (%s)",
             needed, needed, info->cuda_major, info->description);
@@ -189,7 +192,8 @@ static const char *refuse_cuda(lathe_engine *e) {
 
 const char *lathe_unsupported(lathe_engine *e) {
     if (e->table->tp > 1)
-        return refuse(e, "tensor parallelism: the directory is for %d ranks, this engine is alone",
+        return refuse(e, LATHE_UNSUPPORTED,
+                      "tensor parallelism: the directory is for %d ranks, this engine is alone",
                       e->table->tp);
     if (e->options.device == LATHE_DEVICE_CUDA) {
         const char *reason = refuse_cuda(e);
@@ -198,7 +202,8 @@ const char *lathe_unsupported(lathe_engine *e) {
     }
     const uint64_t bytes = lathe_engine_total_bytes(e);
     if (e->state == LATHE_ENGINE_CREATED && bytes > e->device->info.memory_free)
-        return refuse(e, "memory: the step wants %.2f GB (%lld kv pages), the device has %.2f GB",
+        return refuse(e, LATHE_UNSUPPORTED,
+                      "memory: the step wants %.2f GB (%lld kv pages), the device has %.2f GB",
                       (double)bytes * 1e-9, (long long)e->kv_pages,
                       (double)e->device->info.memory_free * 1e-9);
     return NULL;

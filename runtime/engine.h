@@ -40,6 +40,7 @@ struct lathe_engine {
     uint64_t serial; /* tells engines of one process apart */
     char message[2048];
     char unsupported[1024];
+    lathe_status unsupported_status;
 };
 
 /* The engine's message, to be filled by a callee. */

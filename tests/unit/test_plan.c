@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * lathe_plan: the smallest variant of equal q, and a reason for each refusal; lathe_run takes only
+ * what plan gave. */
+#include "fakes.h"
+
+static toy t;
+static lathe_engine *engine;
+
+static lathe_engine *make_engine(void) {
+    char message[1024];
+    lathe_engine *e;
+    const lathe_options o = fake_options(&t);
+    cr_assert_eq(lathe_create(&o, &e, message, sizeof message), LATHE_OK, "%s", message);
+    cr_assert_eq(lathe_build(e, &toy_weights), LATHE_OK, "%s", lathe_message(e));
+    return e;
+}
+
+static void set_up(void) {
+    toy_create(&t);
+    engine = make_engine();
+}
+
+static void tear_down(void) {
+    lathe_destroy(engine);
+    toy_remove(&t);
+}
+
+TestSuite(plan, .init = set_up, .fini = tear_down, .timeout = 60);
+
+/* The toy declares 1x1, 1x4 and 4x1, 64 tokens, pages of 16. */
+Test(plan, picks_the_smallest_variant_of_equal_q) {
+    static const struct {
+        int64_t requests, q;
+        int variant;
+        int64_t rows;
+    } cases[] = {{1, 1, 0, 1}, {1, 4, 1, 4}, {2, 1, 2, 4}, {3, 1, 2, 4}, {4, 1, 2, 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        const lathe_batch b = {sizeof b, cases[i].requests, cases[i].q, 10, 1, 16};
+        lathe_step_plan plan;
+        cr_assert_eq(lathe_plan(engine, &b, &plan), LATHE_OK, "%s", lathe_message(engine));
+        cr_expect_eq(plan.variant, cases[i].variant);
+        cr_expect_eq(plan.rows, cases[i].rows);
+        cr_expect_eq(plan.q, cases[i].q);
+        cr_expect_eq(lathe_run(engine, &plan), LATHE_OK);
+    }
+}
+
+Test(plan, refuses_with_a_reason) {
+    static const struct {
+        lathe_batch batch;
+        lathe_status status;
+        const char *reason;
+    } cases[] = {
+        {{0, 1, 1, 10, 1, 16}, LATHE_INVALID, "a batch of 0 bytes"},
+        {{sizeof(lathe_batch), 0, 1, 10, 1, 16}, LATHE_INVALID, "found 0 requests"},
+        {{sizeof(lathe_batch), 5, 1, 10, 1, 16},
+         LATHE_UNSUPPORTED,
+         "rows: found 5 requests of q 1, allowed: at most 4; declared (requests x q): 1x1, 1x4, "
+         "4x1"},
+        {{sizeof(lathe_batch), 1, 2, 10, 1, 16},
+         LATHE_UNSUPPORTED,
+         "q: found 2, no variant has it; declared (requests x q): 1x1, 1x4, 4x1"},
+        {{sizeof(lathe_batch), 1, 1, 65, 5, 16}, LATHE_UNSUPPORTED, "length: found 65 tokens"},
+        {{sizeof(lathe_batch), 1, 4, 3, 1, 16}, LATHE_UNSUPPORTED, "length: found 3 tokens"},
+        {{sizeof(lathe_batch), 1, 1, 33, 2, 16},
+         LATHE_UNSUPPORTED,
+         "table width: found 2 pages for a longest request of 33 tokens, allowed: 3 to 4"},
+        {{sizeof(lathe_batch), 1, 1, 33, 5, 16}, LATHE_UNSUPPORTED, "table width: found 5 pages"},
+        {{sizeof(lathe_batch), 1, 1, 10, 1, 32},
+         LATHE_UNSUPPORTED,
+         "KV layout: found pages of 32 tokens, allowed: 16"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+        lathe_step_plan plan = {.variant = 7};
+        cr_expect_eq(lathe_plan(engine, &cases[i].batch, &plan), cases[i].status);
+        cr_expect(strstr(lathe_message(engine), cases[i].reason), "wanted %s, got %s",
+                  cases[i].reason, lathe_message(engine));
+        cr_expect_eq(plan.variant, -1);
+        cr_expect_eq(lathe_run(engine, &plan), LATHE_INVALID, "a refused plan runs");
+    }
+}
+
+Test(plan, run_refuses_what_plan_did_not_give) {
+    const lathe_batch b = {sizeof b, 1, 1, 10, 1, 16};
+    lathe_step_plan plan, changed;
+    cr_assert_eq(lathe_plan(engine, &b, &plan), LATHE_OK);
+    changed = plan;
+    changed.variant = 1;
+    cr_assert_eq(lathe_run(engine, &changed), LATHE_INVALID);
+    cr_assert(strstr(lathe_message(engine), "none that lathe_plan gave"), "%s",
+              lathe_message(engine));
+    changed = (lathe_step_plan){0};
+    cr_assert_eq(lathe_run(engine, &changed), LATHE_INVALID);
+    lathe_engine *other = make_engine();
+    cr_assert_eq(lathe_run(other, &plan), LATHE_INVALID, "a plan of another engine");
+    cr_assert_eq(lathe_run(engine, &plan), LATHE_OK, "a plan stays good");
+    lathe_destroy(other);
+}
+
+Test(plan, reads_host_state_only) {
+    fake_cuda *gpu = fake_cuda_open();
+    const int calls = gpu->calls;
+    const lathe_batch b = {sizeof b, 1, 1, 10, 1, 16};
+    lathe_step_plan plan;
+    for (int i = 0; i < 1000; ++i)
+        cr_assert_eq(lathe_plan(engine, &b, &plan), LATHE_OK);
+    cr_assert_eq(gpu->calls, calls);
+}
