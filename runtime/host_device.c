@@ -268,6 +268,7 @@ static const lathe_device_ops ops = {
     .record_begin = lathe_host_record_begin,
     .record_end = lathe_host_record_end,
     .replay = lathe_host_replay,
+    .graph_nodes = lathe_host_graph_nodes,
     .graph_destroy = lathe_host_graph_destroy,
     .allocations = host_allocations,
     .synchronizations = host_synchronizations,

@@ -64,6 +64,8 @@ lathe_status lathe_host_join(lathe_device *d, int stream);
 lathe_status lathe_host_record_begin(lathe_device *d);
 lathe_status lathe_host_record_end(lathe_device *d, lathe_graph **graph);
 lathe_status lathe_host_replay(lathe_device *d, lathe_graph *graph);
+lathe_status lathe_host_graph_nodes(lathe_device *d, const lathe_graph *graph,
+                                    lathe_graph_node *nodes, int room, int *count);
 void lathe_host_graph_destroy(lathe_device *d, lathe_graph *graph);
 /* Runs what is enqueued. */
 lathe_status lathe_host_drain(lathe_host_device *h);

@@ -204,6 +204,37 @@ void lathe_host_graph_destroy(lathe_device *d, lathe_graph *graph) {
     free(graph);
 }
 
+/* Dependencies in ascending order; false where there are more than device.h has room for. */
+static bool to_node(const lathe_host_launch *launch, lathe_graph_node *n) {
+    *n = (lathe_graph_node){.kernel = launch->kernel,
+                            .block = launch->geometry.block,
+                            .shared_bytes = launch->geometry.shared_bytes,
+                            .depends = {-1, -1}};
+    memcpy(n->grid, launch->geometry.grid, sizeof n->grid);
+    for (int i = 0; i < launch->before_count; i++) {
+        if (i == LATHE_STREAMS)
+            return false;
+        n->depends[i] = launch->before[i];
+    }
+    if (n->depends[1] >= 0 && n->depends[1] < n->depends[0]) {
+        const int first = n->depends[1];
+        n->depends[1] = n->depends[0];
+        n->depends[0] = first;
+    }
+    n->programmatic[0] = launch->geometry.early && launch->before_count == 1;
+    return true;
+}
+
+lathe_status lathe_host_graph_nodes(lathe_device *d, const lathe_graph *graph,
+                                    lathe_graph_node *nodes, int room, int *count) {
+    *count = graph->queue.count;
+    for (int i = 0; i < graph->queue.count && i < room; i++)
+        if (!to_node(&graph->queue.launches[i], &nodes[i]))
+            return lathe_host_fail(d, LATHE_INVALID, "graph node %d has more than %d dependencies",
+                                   i, LATHE_STREAMS);
+    return LATHE_OK;
+}
+
 static void to_grid(const lathe_host_launch *launch, lathe_emulator_grid *g) {
     *g = (lathe_emulator_grid){.name = launch->kernel->name,
                                .entry = launch->kernel->entry,

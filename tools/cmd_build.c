@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * lathe build: compiles every kernel of a generated directory into the cache. Needs no GPU. */
+#include "commands.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "compile.h"
+
+const char lathe_cmd_build_summary[] = "compile every kernel of a generated directory";
+
+static const char usage[] =
+    "usage: lathe build DIR [--cache DIR] [--jobs N] [--device cuda|host] [--nvrtc PATH]\n"
+    "                       [--allow-spills] [--list]\n"
+    "\n"
+    "Compiles what the cache lacks. A directory generated for --arch host, or --device host, is\n"
+    "compiled by the system's C++ compiler, any other by NVRTC.\n"
+    "\n"
+    "  --cache DIR     default: $LATHE_CACHE, else $XDG_CACHE_HOME/lathe, else ~/.cache/lathe\n"
+    "  --jobs N        compilers at once; default: one per processor\n"
+    "  --nvrtc PATH    libnvrtc or its folder; default: $LATHE_NVRTC, else the usual places\n"
+    "  --allow-spills  accept kernels that spill registers\n"
+    "  --list          print each kernel, its tactic and its artefact\n";
+
+typedef struct {
+    const char *directory;
+    lathe_compiler_options compiler;
+    const char *device; /* NULL: as the directory says */
+    bool list;
+} build_options;
+
+static int exit_status(lathe_status status) {
+    switch (status) {
+    case LATHE_OK:
+        return LATHE_EXIT_OK;
+    case LATHE_INVALID:
+    case LATHE_IO:
+    case LATHE_UNSUPPORTED:
+        return LATHE_EXIT_USAGE;
+    case LATHE_COMPILE:
+        return LATHE_EXIT_CHECK;
+    default:
+        return LATHE_EXIT_DEVICE;
+    }
+}
+
+/* Warnings always; progress on a terminal only, in place. */
+static void log_line(void *context, lathe_log_kind kind, const char *text, int done, int total) {
+    const bool terminal = *(const bool *)context;
+    if (kind == LATHE_LOG_WARNING)
+        fprintf(stderr, "%swarning: %s\n", terminal ? "\r\033[K" : "", text);
+    else if (kind == LATHE_LOG_PROGRESS && terminal)
+        fprintf(stderr, "\r\033[K[%d/%d] %.60s", done, total, text);
+}
+
+static bool parse_jobs(const char *text, int *jobs) {
+    char *end;
+    const long value = strtol(text, &end, 10);
+    if (*text && !*end && value >= 1 && value <= 1024) {
+        *jobs = (int)value;
+        return true;
+    }
+    fprintf(stderr, "lathe build: --jobs: found %s, allowed: 1 to 1024\n", text);
+    return false;
+}
+
+static bool parse_option(int option, build_options *o) {
+    switch (option) {
+    case 'c':
+        o->compiler.cache = optarg;
+        return true;
+    case 'j':
+        return parse_jobs(optarg, &o->compiler.jobs);
+    case 'n':
+        o->compiler.nvrtc = optarg;
+        return true;
+    case 's':
+        o->compiler.allow_spills = true;
+        return true;
+    case 'l':
+        o->list = true;
+        return true;
+    case 'd':
+        o->device = optarg;
+        if (strcmp(optarg, "cuda") == 0 || strcmp(optarg, "host") == 0)
+            return true;
+        fprintf(stderr, "lathe build: --device: found %s, allowed: cuda, host\n", optarg);
+        return false;
+    default:
+        return false;
+    }
+}
+
+/* -1: go on; else the exit status. */
+static int parse(int argc, char **argv, build_options *o) {
+    static const struct option names[] = {
+        {"cache", required_argument, NULL, 'c'},  {"jobs", required_argument, NULL, 'j'},
+        {"nvrtc", required_argument, NULL, 'n'},  {"allow-spills", no_argument, NULL, 's'},
+        {"device", required_argument, NULL, 'd'}, {"list", no_argument, NULL, 'l'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
+    };
+    optind = 1;
+    for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) {
+        if (option == 'h') {
+            fputs(usage, stdout);
+            return LATHE_EXIT_OK;
+        }
+        if (!parse_option(option, o)) {
+            fputs(usage, stderr);
+            return LATHE_EXIT_USAGE;
+        }
+    }
+    if (argc - optind != 1) {
+        fputs(usage, stderr);
+        return LATHE_EXIT_USAGE;
+    }
+    o->directory = argv[optind];
+    return -1;
+}
+
+static double now_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void print_result(const build_options *o, const lathe_step_table *t,
+                         const lathe_compiled *compiled, double seconds) {
+    int made = 0;
+    for (int k = 0; k < t->kernel_count; ++k) {
+        made += compiled[k].made ? 1 : 0;
+        if (o->list)
+            printf("%s\t%s\t%s\n", t->kernels[k].name,
+                   t->kernels[k].tactics[compiled[k].tactic].name, compiled[k].path);
+    }
+    printf("%d kernels of %s (%s): %d compiled, %d from the cache, %.2f s\n", t->kernel_count,
+           t->layout, o->compiler.host ? "host" : t->arch, made, t->kernel_count - made, seconds);
+}
+
+static lathe_status build(build_options *o, const lathe_step_table *t,
+                          lathe_message_buffer message) {
+    const double start = now_seconds();
+    lathe_compiler *compiler;
+    lathe_compiled *compiled = calloc((size_t)t->kernel_count + 1, sizeof *compiled);
+    if (!compiled)
+        return lathe_fail(message, LATHE_NO_MEMORY, "no memory");
+    lathe_status status = lathe_compiler_create(&o->compiler, &compiler, message);
+    if (status == LATHE_OK)
+        status = lathe_compiler_run(compiler, t, compiled, message);
+    if (status == LATHE_OK)
+        print_result(o, t, compiled, now_seconds() - start);
+    lathe_compiler_destroy(compiler);
+    free(compiled);
+    return status;
+}
+
+int lathe_cmd_build(int argc, char **argv) {
+    build_options o = {0};
+    char text[4096] = "";
+    const lathe_message_buffer message = {text, sizeof text};
+    bool terminal = isatty(STDERR_FILENO) == 1;
+    const int parsed = parse(argc, argv, &o);
+    if (parsed >= 0)
+        return parsed;
+    lathe_step_table *table;
+    lathe_logger log;
+    lathe_logger_create(&log, log_line, &terminal);
+    lathe_status status = lathe_step_table_read(o.directory, &table, text, sizeof text);
+    if (status == LATHE_OK) {
+        o.compiler.directory = o.directory;
+        o.compiler.arch = table->arch;
+        o.compiler.host =
+            o.device ? strcmp(o.device, "host") == 0 : strcmp(table->arch, "host") == 0;
+        o.compiler.log = &log;
+        status = build(&o, table, message);
+    }
+    if (terminal)
+        fputs("\r\033[K", stderr);
+    if (status != LATHE_OK)
+        fprintf(stderr, "lathe build: %s\n", text);
+    lathe_step_table_destroy(table);
+    lathe_logger_destroy(&log);
+    return exit_status(status);
+}
