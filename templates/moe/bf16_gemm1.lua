@@ -77,7 +77,7 @@ return provider "moe/bf16_gemm1" {
             return "the expert input width must be a multiple of 16 (one tensor-core operation)"
         end
         if c.kGateUp ~= 2 * c.kColumns or c.kColumns % 16 ~= 0 then
-            return "w13 must have as many gate rows and up rows as act has columns, a multiple of 16"
+            return "w13 must have a gate row and an up row for each column of act, a multiple of 16"
         end
         if c.kTile % 8 ~= 0 then
             return "the tile must be a multiple of 8 tokens"

@@ -22,8 +22,6 @@ __device__ __forceinline__ void quantise_block(const float (&y)[16], float globa
     float inverse = divide_f32(1.0f, divide_f32(step, global));
     if (inverse > bits_float(0x7f7fffffu))
         inverse = bits_float(0x7f7fffffu);
-    if (most == 0)
-        inverse = 0;
     const bool lost = most != 0 && step == 0;
     u32 word[2] = {0, 0};
 #pragma unroll

@@ -109,7 +109,7 @@ __device__ void tail(const bf16 *rows, const int *expanded_to_permuted, const bf
             tail_scale(v, held[k][h], held_gain[h], float(C::kCenter));
 #pragma unroll
             for (int i = 0; i < 8; ++i)
-                sum[i] += row[k] >= 0 ? v[i] * scale[k] : 0.0f;
+                sum[i] += v[i] * scale[k]; // 0 * 0 where there is no row
         }
         u32x4 out;
         out.x = pack_bf16(sum[0], sum[1]);

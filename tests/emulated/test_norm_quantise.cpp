@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// moe/norm_quantise: zero rows and zero blocks, blocks too small for their scale, NaN and infinite
-// values, huge and tiny global scales, K-split sums.
+// moe/norm_quantise: exact ties of scale and codes, zero rows and zero blocks, blocks too small for
+// their scale, NaN and infinite values, huge and tiny global scales, K-split sums.
 #include "harness.h"
 #include "moe/norm_quantise.cuh"
 
@@ -23,6 +23,8 @@ static double pooled(int64_t i) {
     const int64_t row = i / C::kWidth, column = i % C::kWidth, block = column / 16;
     const double v =
         std::sin(static_cast<double>(i) * 0.37) + 0.5 * std::cos(static_cast<double>(i * i % 97));
+    if (row == 0)
+        return i % 3 == 0 ? -1.0 : 1.0; // all of one size: h1 is the gain, to bf16
     if (row == 1)
         return i % 2 == 0 ? 0.0 : -0.0; // a zero row, with its signs
     if (row == 2 && C::kWidth > 64)
@@ -35,7 +37,16 @@ static double pooled(int64_t i) {
         return 0; // a zero block
     if (block == 2)
         return v * 1e-7; // its scale rounds to zero
+    if (block == 4)
+        return v * 1e-40; // with the largest global scale the inverse of its step is infinite
     return v;
+}
+
+// Block 3: a scale half-way between two, and codes half-way between two under that scale.
+template <class C>
+static double gain(int64_t i) {
+    const double ties[8] = {6.375, 0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5};
+    return i / 16 == 3 ? ties[i % 8] - C::kCenter : 0.6 * std::cos(static_cast<double>(i) * 0.9);
 }
 
 template <class C>
@@ -56,7 +67,7 @@ static void check(const char *name, double global) {
             })
             .late();
     }
-    k.in("gain", {C::kWidth}).normal(0.2, 0.6);
+    k.in("gain", {C::kWidth}).each([](int, int64_t i) { return gain<C>(i); });
     k.in("input_gscale", {1}).fill(global);
     if (C::kHasH1)
         k.out("h1", {C::kRows, C::kWidth});
@@ -70,7 +81,7 @@ static void check(const char *name, double global) {
 }
 
 int main() {
-    for (double global : {1.0, 311.7, 1e30, 1e-30}) {
+    for (double global : {1.0, 311.7, 3e38, 1e-30}) {
         check<Tiny>("tiny", global);
         check<Odd>("odd", global);
         check<Real>("real", global);
