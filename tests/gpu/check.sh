@@ -1,0 +1,55 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# On a machine with an H200, after tests/gpu/pack.sh: every launch of the tiny, the mini and the full-width layouts against its
+# reference, whole steps, replays of the captured graph, and the sanitizers on the tiny layout. OUT (default build-gpu/out)
+# receives the logs; the last lines are a table of verdicts.
+set -u
+cd "$(dirname "$0")/../.."
+pack=build-gpu
+out=${OUT:-$pack/out}
+mkdir -p "$out"
+export LD_LIBRARY_PATH=$PWD/$pack/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+lathe="$pack/lathe"
+cache=$pack/cache
+: >"$out/verdicts"
+
+# check NAME COMMAND...: runs it, keeps its log, notes verdict and seconds.
+check() {
+    name=$1
+    shift
+    began=$(date +%s)
+    timeout "${LIMIT:-240}" "$@" >"$out/$name.log" 2>&1
+    status=$?
+    printf '%-24s exit %d  %4d s  %s\n' "$name" "$status" $(($(date +%s) - began)) "$(tail -n 1 "$out/$name.log")" >>"$out/verdicts"
+}
+
+run() {
+    name=$1
+    directory=$2
+    shift 2
+    check "$name" "$lathe" run "$pack/generated/$directory-tp1-sm_90a" --device cuda --cache "$cache" --check "$@"
+}
+
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+for part in ${PARTS:-tiny mini slice sanitizers}; do
+    case $part in
+    tiny)
+        run tiny-calm muse_spark_tiny --weights calm:1 --replays 1000
+        run tiny-unkind muse_spark_tiny --weights unkind:1 --failures --context 1,17,41,128
+        ;;
+    mini)
+        run mini mini --weights tests/golden/mini/checkpoint --replays 1000
+        ;;
+    slice)
+        run slice muse_spark_slice --weights unkind:1 --failures --context 16,2047,2049,33000
+        ;;
+    sanitizers)
+        for tool in memcheck racecheck synccheck; do
+            check "tiny-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$lathe" run \
+                "$pack/generated/muse_spark_tiny-tp1-sm_90a" --device cuda --cache "$cache" --weights calm:1 --variant 1x8
+        done
+        ;;
+    esac
+done
+cat "$out/verdicts"
+! grep -qv ' exit 0 ' "$out/verdicts"
