@@ -108,6 +108,13 @@ static void place_args(const wirer *w, const lathe_launch *launch, lathe_binding
             continue;
         args[i].buffer = find_buffer(w, launch->provider, arg, &args[i]);
         lathe_buffer *buffer = &w->plan->buffers[args[i].buffer];
+        if (buffer->dtype != arg->dtype)
+            lathe_diag_fail(lathe_arena_diag(w->arena), launch->parts[0]->where,
+                            "%s: argument '%s' (%s:%d) of provider %s makes \"%s\" %s, another "
+                            "launch makes it %s",
+                            lathe_bind_describe(w->arena, launch), arg->name, arg->where.file,
+                            arg->where.line, launch->provider->name, buffer->name,
+                            lathe_dtype_name(arg->dtype), lathe_dtype_name(buffer->dtype));
         if (buffer->shape.rank == 0 ||
             lathe_shape_count(&args[i].shape) > lathe_shape_count(&buffer->shape))
             buffer->shape = args[i].shape;

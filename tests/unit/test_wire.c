@@ -102,6 +102,36 @@ Test(wire, partial_sums_reach_the_consumer_in_their_form) {
     cr_assert(strstr(step, "\"b\": \"y\", \"b_partials\": null"));
 }
 
+Test(wire, a_form_may_differ_between_variants) {
+    const char *step = step_of(
+        case_replace(case_base(), "options = { partials = 1 }",
+                     "options = { partials = function(v) return v.rows > 1 and 1 or 0 end }"),
+        (lathe_generate_options){0});
+    cr_assert(strstr(step, "\"b\": \"y\", \"b_partials\": null"));
+    cr_assert(strstr(step, "\"b\": null, \"b_partials\": \"y.k_partials\""));
+    cr_assert(strstr(
+        step,
+        "{\"dtype\": \"bf16\", \"form\": \"whole\", \"lifetime\": \"scratch\", "
+        "\"line\": \"case.lua:40\", \"name\": \"y\", \"scope\": \"step\", \"shape\": [1, 64]}"));
+}
+
+Test(wire, unknown_options_and_attributes) {
+    REFUSED("options = { partials = 1 }", "options = { partial = 1 }",
+            "case.lua:12:", "unknown option 'partial'");
+    REFUSED("options = { partials = 1 }", "options = { partials = 2 }",
+            "case.lua:12:", "constant kPartials",
+            "found 2, allowed: from 0 to 1 (templates/fix/product.lua:9)");
+    REFUSED("set = { eps = 1e-5 }", "set = { eps = 1e-5, center = 1 }", "case.lua:22:",
+            "part \"norm\": unknown attribute 'center'; no constant of templates/fix/norm.lua "
+            "comes from it");
+    REFUSED("set = { eps = 1e-5 }", "set = {}",
+            "case.lua:22:", "constant kEps (templates/fix/norm.lua:8) comes from norm.eps",
+            "but part \"norm\" sets no 'eps'");
+    REFUSED("set = { eps = 1e-5 }", "set = { eps = \"1e-5\" }", "case.lua:22:", "found the string",
+            "allowed: a number");
+    REFUSED("set = { eps = 1e-5 }", "set = { eps = 0/0 }", "case.lua:22:", "constant kEps");
+}
+
 Test(wire, forms_that_do_not_meet_name_both_sides) {
     REFUSED("use \"fix/product\" { parts = { \"up\" } }",
             "use \"fix/product\" { parts = { \"up\" }, options = { partials = 1 } }",
