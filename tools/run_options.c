@@ -29,6 +29,7 @@ static const char help[] =
     "step\n"
     "  --device cuda|host [host]\n"
     "  --schedule S       seed of the host device's schedule  [1]\n"
+    "  --pages N          pages of every KV cache  [enough for the largest batch]\n"
     "  --cache DIR        of compiled kernels\n"
     "  --tp N  --arch A  --deployment NAME     for a layout: what to generate\n";
 
@@ -105,6 +106,8 @@ static int parse_pair(const char *name, const char *value, lathe_run_options *o)
         return parse_device(value, o);
     if (strcmp(name, "--steps") == 0)
         return parse_number(name, value, 1, &o->steps);
+    if (strcmp(name, "--pages") == 0)
+        return parse_number(name, value, 1, &o->pages);
     if (strcmp(name, "--seed") == 0)
         return parse_seed(name, value, &o->seed);
     if (strcmp(name, "--schedule") == 0)

@@ -24,6 +24,7 @@ typedef struct {
     const char *cache;
     const char *variant; /* NULL: all */
     int64_t steps;
+    int64_t pages; /* of every cache; 0: enough */
     uint64_t seed;
     uint64_t schedule; /* of the host device */
     int64_t contexts[LATHE_RUN_CONTEXTS];

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * `lathe run`: builds a generated directory and runs or checks its step. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "commands.h"
+#include "generated.h"
+#include "run_options.h"
+#include "run_steps.h"
+#include "step_files.h"
+#include "synthetic.h"
+#include "weights.h"
+
+const char lathe_cmd_run_summary[] = "build a step and run it, or check it against the references";
+
+#define MESSAGE_BYTES 65536 /* room for a list of missing tensors */
+
+/* One run, from the command line to the exit status. */
+typedef struct {
+    lathe_run_options o;
+    lathe_generated generated;
+    lathe_engine *engine;
+    const lathe_step_table *table;
+    lathe_safetensors *checkpoint;
+    lathe_synthetic synthetic;
+    bool is_synthetic;
+    lathe_weights weights;
+    char message[MESSAGE_BYTES];
+} run;
+
+static int exit_status(lathe_status status) {
+    switch (status) {
+    case LATHE_OK:
+        return LATHE_EXIT_OK;
+    case LATHE_NO_DEVICE:
+    case LATHE_DEVICE_FAULT:
+    case LATHE_PEER_LOST:
+    case LATHE_DISAGREE:
+        return LATHE_EXIT_DEVICE;
+    default:
+        return LATHE_EXIT_USAGE;
+    }
+}
+
+static int fail(lathe_status status, const char *message) {
+    fprintf(stderr, "lathe run: %s\n", message);
+    return exit_status(status);
+}
+
+static void show_progress(void *context, lathe_log_kind kind, const char *text, int done,
+                          int total) {
+    (void)context;
+    if (kind == LATHE_LOG_WARNING)
+        fprintf(stderr, "lathe run: warning: %s\n", text);
+    else if (isatty(STDERR_FILENO) && total > 0)
+        fprintf(stderr, "\r\033[K%s %d/%d%s", text, done, total, done == total ? "\n" : "");
+}
+
+static int open_generated(run *r) {
+    const char *arch = r->o.device == LATHE_DEVICE_HOST ? "host" : "sm_90a";
+    return lathe_generated_open(r->o.target, r->o.tp, r->o.arch ? r->o.arch : arch, r->o.deployment,
+                                &r->generated);
+}
+
+static int create_engine(run *r) {
+    lathe_options o = LATHE_OPTIONS_INIT;
+    o.directory = r->generated.directory;
+    o.device = r->o.device;
+    o.seed = r->o.schedule;
+    o.cache = r->o.cache;
+    o.kv_pages = r->o.pages;
+    o.log = show_progress;
+    const lathe_status status = lathe_create(&o, &r->engine, r->message, sizeof r->message);
+    if (status != LATHE_OK)
+        return fail(status, r->message);
+    const char *reason = lathe_unsupported(r->engine);
+    if (reason)
+        return fail(LATHE_UNSUPPORTED, reason);
+    r->table = lathe_engine_table(r->engine);
+    return LATHE_EXIT_OK;
+}
+
+static int open_weights(run *r) {
+    r->weights = (lathe_weights){r->table, 0, {NULL, NULL}};
+    r->is_synthetic = lathe_synthetic_parse(r->o.weights, &r->synthetic);
+    if (r->is_synthetic) {
+        r->weights.reader = lathe_synthetic_reader(&r->synthetic);
+        return LATHE_EXIT_OK;
+    }
+    lathe_status status =
+        lathe_safetensors_open(r->o.weights, &r->checkpoint, r->message, sizeof r->message);
+    if (status == LATHE_OK)
+        status = lathe_weights_check(r->table, r->checkpoint, r->message, sizeof r->message);
+    if (status != LATHE_OK)
+        return fail(status, r->message);
+    r->weights.reader = lathe_weights_checkpoint(r->checkpoint);
+    return LATHE_EXIT_OK;
+}
+
+static int build(run *r) {
+    const lathe_weight_source source = lathe_weights_source(&r->weights);
+    const lathe_status status = lathe_build(r->engine, &source);
+    return status == LATHE_OK ? LATHE_EXIT_OK : fail(status, lathe_message(r->engine));
+}
+
+static int check_step(run *r, int variant, int64_t context, uint64_t seed, int *failed) {
+    const bool unkind = r->is_synthetic && r->synthetic.unkind;
+    lathe_check_result result;
+    const lathe_check_options o = {.engines = &r->engine,
+                                   .ranks = 1,
+                                   .variant = variant,
+                                   .seed = seed,
+                                   .context = context,
+                                   .padding = unkind,
+                                   .whole_step = !unkind,
+                                   .schedules = true,
+                                   .noise = r->o.noise,
+                                   .inputs = r->o.inputs,
+                                   .dump = r->o.dump,
+                                   .out = stdout,
+                                   .failures_only = r->o.failures_only};
+    const lathe_status status = lathe_check(&o, &result, r->message, sizeof r->message);
+    if (status != LATHE_OK)
+        return fail(status, r->message);
+    printf("variant %s, context %lld, seed %llu: %d launches compared, %d failures",
+           r->table->variants[variant].name, (long long)(context ? context : r->table->max_context),
+           (unsigned long long)seed, result.launches, result.failed);
+    if (result.noise > 0)
+        printf("; whole step %.1e, noise of 2^-21 jitter %.1e, %d flips", result.worst,
+               result.noise, result.flips);
+    putchar('\n');
+    fflush(stdout);
+    *failed += result.failed;
+    return LATHE_EXIT_OK;
+}
+
+static int run_step(run *r, int variant, int64_t context) {
+    const lathe_run_steps_options o = {.engine = r->engine,
+                                       .variant = variant,
+                                       .context = context,
+                                       .seed = r->o.seed,
+                                       .steps = r->o.steps,
+                                       .inputs = r->o.inputs,
+                                       .dump = r->o.dump};
+    lathe_run_steps_result result;
+    const lathe_status status = lathe_run_steps(&o, &result, r->message, sizeof r->message);
+    if (status != LATHE_OK)
+        return fail(status, r->message);
+    printf("variant %s, context %lld: %lld steps, %.3f ms each, outputs %s\n",
+           r->table->variants[variant].name, (long long)(context ? context : r->table->max_context),
+           (long long)r->o.steps, result.milliseconds,
+           result.identical ? "identical" : "NOT IDENTICAL");
+    return result.identical ? LATHE_EXIT_OK : LATHE_EXIT_CHECK;
+}
+
+/* A context that is too short for a variant's tokens is not one of its cases. */
+static bool is_served(const run *r, int variant, int64_t context) {
+    return context == 0 || context >= r->table->variants[variant].q;
+}
+
+static int run_context(run *r, int variant, int64_t context, int *failed) {
+    int status = LATHE_EXIT_OK;
+    if (!is_served(r, variant, context))
+        return status;
+    if (!r->o.check)
+        return run_step(r, variant, context);
+    for (int64_t s = 0; status == LATHE_EXIT_OK && s < r->o.steps; ++s)
+        status = check_step(r, variant, context, r->o.seed + (uint64_t)s, failed);
+    return status;
+}
+
+/* -1 for all variants; the name that was given and the files must exist. */
+static int choose_variant(run *r, int *variant) {
+    *variant = -1;
+    if (r->o.inputs && lathe_step_files_exist(r->o.inputs)) {
+        const lathe_status status =
+            lathe_step_files_variant(r->table, r->o.inputs, variant, r->message, sizeof r->message);
+        return status == LATHE_OK ? LATHE_EXIT_OK : fail(status, r->message);
+    }
+    if (!r->o.variant)
+        return LATHE_EXIT_OK;
+    for (int i = 0; i < r->table->variant_count; ++i)
+        if (strcmp(r->table->variants[i].name, r->o.variant) == 0)
+            *variant = i;
+    if (*variant >= 0)
+        return LATHE_EXIT_OK;
+    size_t n = (size_t)snprintf(r->message, sizeof r->message,
+                                "no variant '%s'; declared are:", r->o.variant);
+    for (int i = 0; i < r->table->variant_count && n < sizeof r->message; ++i)
+        n += (size_t)snprintf(r->message + n, sizeof r->message - n, " %s",
+                              r->table->variants[i].name);
+    return fail(LATHE_INVALID, r->message);
+}
+
+static int run_variants(run *r) {
+    int only = -1;
+    int failed = 0;
+    int status = choose_variant(r, &only);
+    for (int v = 0; status == LATHE_EXIT_OK && v < r->table->variant_count; ++v) {
+        if (only >= 0 && v != only)
+            continue;
+        if (r->o.context_count == 0)
+            status = run_context(r, v, 0, &failed);
+        for (int i = 0; status == LATHE_EXIT_OK && i < r->o.context_count; ++i)
+            status = run_context(r, v, r->o.contexts[i], &failed);
+    }
+    if (status == LATHE_EXIT_OK && r->o.check)
+        printf("%s\n", failed ? "check FAILED" : "check passed");
+    return status == LATHE_EXIT_OK && failed ? LATHE_EXIT_CHECK : status;
+}
+
+static int make_dump_folder(const run *r) {
+    struct stat st;
+    if (!r->o.dump || mkdir(r->o.dump, 0777) == 0 ||
+        (stat(r->o.dump, &st) == 0 && S_ISDIR(st.st_mode)))
+        return LATHE_EXIT_OK;
+    return fail(LATHE_IO, "the folder of --dump cannot be made");
+}
+
+static void clean_up(run *r) {
+    lathe_destroy(r->engine);
+    lathe_safetensors_close(r->checkpoint);
+    lathe_generated_close(&r->generated);
+    free(r);
+}
+
+int lathe_cmd_run(int argc, char **argv) {
+    run *r = calloc(1, sizeof *r);
+    if (!r)
+        return fail(LATHE_NO_MEMORY, "no memory");
+    int status = lathe_run_options_parse(argc, argv, &r->o);
+    if (status != 0) {
+        free(r);
+        return status - 1;
+    }
+    status = make_dump_folder(r);
+    if (status == LATHE_EXIT_OK)
+        status = open_generated(r);
+    if (status == LATHE_EXIT_OK)
+        status = create_engine(r);
+    if (status == LATHE_EXIT_OK)
+        status = open_weights(r);
+    if (status == LATHE_EXIT_OK)
+        status = build(r);
+    if (status == LATHE_EXIT_OK)
+        status = run_variants(r);
+    clean_up(r);
+    return status;
+}
