@@ -200,13 +200,25 @@ static void judge_output(const chain *h, const chain *noisy, int rank, const lat
                 "chained reference", distance, allowed, 15, "", pass ? "ok" : "FAILED");
 }
 
+/* Whether no later launch writes the value again. */
+static bool is_last(const lathe_check_state *c, int rank, int index, const lathe_step_value *v) {
+    for (int i = index + 1; i < c->launch_count; ++i)
+        for (int o = 0; o < c->launches[rank][i].value_count; ++o) {
+            const lathe_step_value *other = &c->launches[rank][i].values[o];
+            if (writes(other) && other->address == v->address)
+                return false;
+        }
+    return true;
+}
+
 static void judge_outputs(const chain *h, const chain *noisy) {
     const lathe_check_state *c = h->c;
     for (int rank = 0; rank < c->ranks; ++rank)
         for (int i = 0; i < c->launch_count; ++i)
             for (int v = 0; v < c->launches[rank][i].value_count; ++v) {
                 const lathe_step_value *value = &c->launches[rank][i].values[v];
-                if (writes(value) && value->buffer->lifetime == LATHE_LIFETIME_OUTPUT)
+                if (writes(value) && value->buffer->lifetime == LATHE_LIFETIME_OUTPUT &&
+                    is_last(c, rank, i, value))
                     judge_output(h, noisy, rank, value);
             }
 }

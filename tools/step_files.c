@@ -29,6 +29,16 @@ refuse(const reader *r, lathe_status status, const char *format, ...) {
     return status;
 }
 
+static bool has_prefix(const char *name, const char *prefix) {
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+bool lathe_step_files_implicit(const char *name) {
+    return strcmp(name, "tokens") == 0 || strcmp(name, "positions") == 0 ||
+           strcmp(name, "rank") == 0 || has_prefix(name, "block_tables.") ||
+           has_prefix(name, "seq_lens.") || has_prefix(name, "slot_mapping.");
+}
+
 bool lathe_step_files_exist(const char *folder) {
     char path[4096];
     snprintf(path, sizeof path, "%s/tokens.npy", folder);
@@ -106,9 +116,15 @@ static lathe_status write_table(const reader *r, const lathe_step_buffer *b,
     return status;
 }
 
+/* Elements of the variant: rows are the outermost dimension of what a layout declares. */
 static int64_t count_input(const reader *r, const lathe_step_buffer *b) {
-    const bool per_request = strncmp(b->name, "seq_lens.", 9) == 0;
-    return per_request ? r->variant->requests : r->variant->requests * r->variant->q;
+    const int64_t rows = r->variant->requests * r->variant->q;
+    if (has_prefix(b->name, "seq_lens."))
+        return r->variant->requests;
+    if (lathe_step_files_implicit(b->name))
+        return rows;
+    const bool by_row = b->shape.count > 0 && b->shape.dim[0] == r->table->max_rows;
+    return lathe_step_shape_count(&b->shape, by_row ? 1 : 0) * (by_row ? rows : 1);
 }
 
 static lathe_status write_input(const reader *r, const lathe_step_buffer *b) {
@@ -118,7 +134,7 @@ static lathe_status write_input(const reader *r, const lathe_step_buffer *b) {
         return status;
     if (!array.data)
         return refuse(r, LATHE_INVALID, "%s: no file %s.npy", r->folder, b->name);
-    if (strncmp(b->name, "block_tables.", 13) == 0) {
+    if (has_prefix(b->name, "block_tables.")) {
         status = write_table(r, b, &array);
     } else {
         status =

@@ -7,6 +7,9 @@
 
 #include "step.h"
 
+/* Whether every step has the input of that name, whatever its layout declares. */
+bool lathe_step_files_implicit(const char *name);
+
 /* Whether the folder holds a step's inputs at all: a file tokens.npy. */
 bool lathe_step_files_exist(const char *folder);
 

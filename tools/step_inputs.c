@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compare.h"
 #include "named.h"
 #include "step_files.h"
 #include "synthetic.h"
@@ -297,6 +298,30 @@ static lathe_status make_group(const writer *w, int group) {
     return status;
 }
 
+/* An input that this layout declares itself: normal numbers. */
+static lathe_status write_own_input(const writer *w, const lathe_step_buffer *b) {
+    const int64_t count = lathe_step_shape_count(&b->shape, 0);
+    const uint64_t key = lathe_synthetic_key(w->inputs->seed, b->name);
+    void *values = calloc((size_t)count + 1, sizeof(double));
+    if (!values)
+        return refuse(w, LATHE_NO_MEMORY, "no memory for %s", b->name);
+    for (int64_t i = 0; i < count; ++i)
+        lathe_compare_store(b->dtype, values, i,
+                            lathe_synthetic_normal(lathe_synthetic_bits(key, (uint64_t)i)));
+    const lathe_status status = put(w, b->name, values, (size_t)b->fixed_bytes);
+    free(values);
+    return status;
+}
+
+static lathe_status write_own_inputs(const writer *w) {
+    lathe_status status = LATHE_OK;
+    for (int b = 0; status == LATHE_OK && b < w->table->buffer_count; ++b)
+        if (w->table->buffers[b].lifetime == LATHE_LIFETIME_INPUT &&
+            !lathe_step_files_implicit(w->table->buffers[b].name))
+            status = write_own_input(w, &w->table->buffers[b]);
+    return status;
+}
+
 static lathe_status make_inputs(writer *w) {
     const int64_t longest = w->inputs->context;
     if (longest && (longest < w->q || longest > w->table->max_context))
@@ -305,6 +330,8 @@ static lathe_status make_inputs(writer *w) {
                       (long long)longest, (long long)w->q, (long long)w->table->max_context);
     choose_lengths(w);
     lathe_status status = write_tokens(w);
+    if (status == LATHE_OK)
+        status = write_own_inputs(w);
     for (int g = 0; status == LATHE_OK && g < w->table->group_count; ++g)
         status = make_group(w, g);
     return status;
