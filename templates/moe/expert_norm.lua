@@ -42,10 +42,11 @@ return provider "moe/expert_norm" {
         }
     end,
     tactics = function(c, arch)
-        local list = { { kWarps = warps(c, 8) } }
-        for _, most in ipairs { 16, 4, 2 } do
-            if warps(c, most) ~= warps(c, 8) then
-                table.insert(list, { kWarps = warps(c, most) })
+        local list = {}
+        for _, most in ipairs { 8, 16, 4, 2 } do
+            local n = warps(c, most)
+            if c.kWidth <= n * 32 * 64 and (most == 8 or n ~= warps(c, 8)) then
+                table.insert(list, { kWarps = n })
             end
         end
         return list

@@ -138,14 +138,11 @@ static void gemm1_task(void *context, int64_t task) {
     free(x);
 }
 
-/* A block of 16 columns is wanted when any of its packed codes or its scale is. */
+/* Columns are sampled by whole blocks, since a code cannot be had without its block: where one
+ * column in n is wanted, so is one block in n. */
 static void gemm1_wanted(void *context, int64_t task) {
     const gemm1_job *job = context;
-    const int64_t block = task % (job->columns / 16);
-    bool wanted = lathe_ref_column(job->r, block);
-    for (int64_t i = 0; i < 8; ++i)
-        wanted = wanted || lathe_ref_column(job->r, block * 8 + i);
-    if (wanted)
+    if (lathe_ref_column(job->r, task % (job->columns / 16)))
         gemm1_task(context, task);
 }
 

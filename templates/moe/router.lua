@@ -3,6 +3,7 @@
 
 -- Chunks of four k that a thread holds at a time: all in flight before the first is used.
 local HELD_MOST <const> = 8
+local SUMS_MOST <const> = 64 -- a thread's; one for each token and expert of the block
 
 local function chunks_per_thread(c)
     return (c.kHidden // 4 + c.kWarps * 32 - 1) // (c.kWarps * 32)
@@ -12,7 +13,8 @@ local function tactics(c, arch)
     local list = {}
     for _, experts in ipairs { 2, 1, 4 } do
         for _, warps in ipairs { 8, 4, 2, 1 } do
-            if c.kExperts % experts == 0 and (warps == 1 or warps * 32 * 4 <= c.kHidden) then
+            local fits = c.kExperts % experts == 0 and experts * c.kRows <= SUMS_MOST
+            if fits and (warps == 1 or warps * 32 * 4 <= c.kHidden) then
                 table.insert(list, { kBlockExperts = experts, kWarps = warps })
             end
         end
@@ -60,7 +62,7 @@ return provider "moe/router" {
         if c.kHidden % 4 ~= 0 then
             return "the hidden width must be a multiple of 4 (16-byte loads)"
         end
-        if c.kBlockExperts and c.kBlockExperts * c.kRows > 64 then
+        if c.kBlockExperts and c.kBlockExperts * c.kRows > SUMS_MOST then
             return "more than 64 sums a thread: take fewer experts a block"
         end
     end,
