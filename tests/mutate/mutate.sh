@@ -3,8 +3,8 @@
 # Removes every call of a barrier, wait or fence in templates/ in turn and demands that a test fails.
 #   tests/mutate/mutate.sh [-n COUNT] [-s SEEDS] [-w FOLDER] [PATTERN]
 # PATTERN: a part of the site's name ("gemm/", "attention/paged.cuh:182"); default all. COUNT: at most so many sites.
-# SEEDS: schedules tried per site (default 10). FOLDER: where to copy and build, kept and used again; default one that
-# goes at the end. Prints a line a site: file:line, prim, and
+# SEEDS: schedules tried on what three do not catch (default 50). FOLDER: where to copy and build, kept and used again;
+# default one that goes at the end. Prints a line a site: file:line, prim, and
 #   killed by TEST (seed N)   that test fails without the call
 #   justified                 none fails; a comment `keep: reason` on the line or the line above says why it stays
 #   SURVIVED                  none fails and nothing says why
@@ -15,7 +15,7 @@
 # The source tree is copied and built aside, so that a mutated header rebuilds just the tests that include it.
 set -eu
 
-seeds=10
+seeds=50
 limit=1000000
 work=
 while getopts n:s:w: option; do
@@ -66,9 +66,9 @@ prepare() {
     ninja -C "$build" -j "$jobs" mutate $targets >>"$log" 2>&1
 }
 
-# Runs a test under all seeds; a test that hangs fails.
-run_test() { # TEST
-    (cd "$build" && LATHE_SEEDS=$seeds timeout 600 "./$1" >"$log" 2>&1)
+# Runs a test under the first so many seeds; a test that hangs fails.
+run_test() { # TEST SEEDS
+    (cd "$build" && LATHE_SEEDS=$2 timeout 1800 "./$1" >"$log" 2>&1)
 }
 
 # The tests that include a header, by what the compiler has told ninja.
@@ -82,7 +82,7 @@ tests_of() { # FILE
 # The tests that will judge must pass as long as nothing is removed.
 baseline() {
     for target in $(cut -f 1 "$work/sites" | uniq | while read -r file; do tests_of "$file"; done | sort -u); do
-        if ! run_test "$target"; then
+        if ! run_test "$target" 3; then
             printf 'mutate: %s fails without any mutation:\n' "$target" >&2
             tail -n 20 "$log" >&2
             exit 2
@@ -95,24 +95,42 @@ describe() {
     sed -n 's/.*seed \([0-9]*\).*/seed \1/p; s/.*ERROR: \(AddressSanitizer: [a-z-]*\).*/\1/p' "$log" | head -n 1
 }
 
-# Says what became of the mutation in place.
-judge() { # FILE REASON
-    tests=$(tests_of "$1")
+build_tests() {
     # shellcheck disable=SC2086
-    if [ -z "$tests" ]; then
-        echo "UNTESTED"
-        return
-    elif ! ninja -C "$build" -j "$jobs" $tests >"$log" 2>&1; then
-        echo "DOES NOT COMPILE"
-        return
-    fi
+    ninja -C "$build" -j "$jobs" $tests >"$log" 2>&1
+}
+
+# Runs the tests under the first so many seeds; true if one fails, which `verdict` then names.
+is_killed() { # SEEDS
     for target in $tests; do
-        if ! run_test "$target"; then
-            echo "killed by $target ($(describe))"
-            return
-        fi
+        run_test "$target" "$1" && continue
+        verdict="killed by $target ($(describe))"
+        return 0
     done
-    [ -z "$2" ] && echo "SURVIVED" || echo "justified: $2"
+    return 1
+}
+
+# Sets `verdict` for one removal. A test that fails only under many seeds must pass them without the removal.
+judge() { # FILE OFFSET LENGTH REASON
+    tests=$(tests_of "$1")
+    cp "$1" "$work/original"
+    "$build/mutate" apply "$work/original" "$2" "$3" >"$1"
+    if [ -z "$tests" ]; then
+        verdict=UNTESTED
+    elif ! build_tests; then
+        verdict="DOES NOT COMPILE"
+    elif ! is_killed 3; then
+        verdict=SURVIVED
+        if [ -n "$4" ]; then
+            verdict="justified: $4"
+        elif is_killed "$seeds"; then
+            late=$verdict
+            cp "$work/original" "$1"
+            build_tests
+            is_killed "$seeds" && verdict="FAILS WITHOUT REMOVAL: $verdict" || verdict=$late
+        fi
+    fi
+    cp "$work/original" "$1"
 }
 
 if ! prepare; then
@@ -129,12 +147,9 @@ baseline
 
 tab=$(printf '\t')
 while IFS="$tab" read -r file line offset length prim reason; do
-    cp "$file" "$work/original"
-    "$build/mutate" apply "$work/original" "$offset" "$length" >"$file"
-    verdict=$(judge "$file" "$reason")
+    judge "$file" "$offset" "$length" "$reason"
     printf '%-44s %-18s %s\n' "$file:$line" "$prim" "$verdict"
     printf '%s\n' "$verdict" >>"$work/verdicts"
-    cp "$work/original" "$file"
 done <"$work/sites"
 
 total=$(wc -l <"$work/verdicts")
