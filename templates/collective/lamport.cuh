@@ -114,11 +114,13 @@ __device__ __forceinline__ void lamport_abandon(const Exchange &e, u32 epoch, u3
     const Mailbox *const m = e.mailbox;
     if (gpu_atomic_or(m->abort, 1u) != 0)
         return;
-    u32 *const fault = reinterpret_cast<u32 *>(m->fault); /* the low halves; the high ones stay zero */
+    u32 *const fault =
+        reinterpret_cast<u32 *>(m->fault); /* the low halves; the high ones stay zero */
     peer_store4(fault + 2, peer);
     peer_store4(fault + 4, m->exchange);
     peer_store4(fault + 6, epoch);
-    peer_fence();
+    peer_fence(); /* keep: the host may look while the kernel runs, which no test on the emulator
+                     does */
     peer_store4(fault, 1u);
     for (u32 to = 0; to < e.world; to++)
         if (to != e.rank)

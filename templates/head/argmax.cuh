@@ -81,13 +81,13 @@ __device__ __forceinline__ bool argmax_last(Candidate best, u32x2 *to, u32 *coun
         gpu_store(to, argmax_pack(best));
         gpu_fence();
         arrived = gpu_atomic_add(counter, 1u);
-        gpu_fence(); /* no load below may run ahead of the arrivals; the host never lets one */
+        gpu_fence(); /* no load below may run ahead of the arrivals */
         if (arrived == blocks - 1)
             gpu_store(counter, 0u);
     }
     const bool last = warp_shuffle(arrived, 0u) == blocks - 1;
-    warp_sync(); /* the other lanes' loads after lane 0's fence; on the host the shuffle itself is
-                    such a point */
+    warp_sync(); /* keep: the other lanes' loads come after lane 0's fence; on the host a shuffle is
+                    such a point too */
     return last;
 }
 

@@ -17,6 +17,9 @@ struct Odd { // a block with no logits
 struct Real {
     static constexpr int kRows = 4, kVocab = 20000, kBlocks = 16, kThreads = 64;
 };
+struct Pairs { // many rows whose last block needs what the other has just left
+    static constexpr int kRows = 32, kVocab = 256, kBlocks = 2, kThreads = 32;
+};
 struct One {
     static constexpr int kRows = 3, kVocab = 1000, kBlocks = 1, kThreads = 256;
 };
@@ -40,7 +43,7 @@ static double logit(int64_t row, int64_t i, int64_t n) {
     case 7:
         return i == n - 3 ? INFINITY : NAN;
     default:
-        return static_cast<double>(i * 7919 % 10007) / 100;
+        return static_cast<double>((i + 31 * row) * 7919 % 10007) / 100;
     }
 }
 
@@ -65,6 +68,8 @@ int main() {
         check<Tiny>("tiny", row);
         check<One>("one block", row);
     }
+    for (int64_t row = 0; row < 4; row++)
+        check<Pairs>("pairs of blocks", 8 * row);
     check<Odd>("odd", 0);
     check<Real>("real", 0);
     check<Real>("real, the other rows", 4);

@@ -148,28 +148,28 @@ static void without_rank_1(const bf16 *branch, const float *branch_partials, con
                                   aux, x, mailbox);
 }
 
-static void check_lost_rank() {
+// Rank 0 records that rank 1 is missing, tells everybody, and both its launches fall through. With
+// a third rank, a slow one may be named first, so there only the abort words are sure.
+static void check_lost_rank(int ranks) {
     using C = Real;
     Kernel k("a rank is lost", without_rank_1<C>, nullptr);
-    k.ranks(3);
+    k.ranks(ranks);
     k.in("branch", {C::kRows, C::kColumns}).per_rank().normal(0, 1);
     k.null("branch_partials");
     describe<C>(k, 2, C::kRows, 2000000);
     k.seeds(1); // what the ranks computed from is undefined, so no two seeds need agree
     k.run();
-    int recorded = 0;
-    for (int rank = 0; rank < 3; rank++) {
+    for (int rank = 0; rank < ranks; rank++) {
         const Mailbox *m = mailbox_of(k, rank);
         require(m->abort[0] == 1, "rank %d was not told to abort", rank);
-        if (rank == 1 || m->fault[0] == 0)
-            continue;
-        recorded++;
-        require(m->fault[0] == 1 && m->fault[1] == 1, "rank %d lost rank %llu", rank, m->fault[1]);
-        require(m->fault[2] == m->exchange && m->fault[3] == 0,
-                "rank %d names exchange %llu, epoch %llu", rank, m->fault[2], m->fault[3]);
+        require(rank == 1 || m->epoch[0] == 2, "the launches of rank %d did not fall through",
+                rank);
     }
-    require(recorded > 0, "nobody recorded the fault");
-    require(mailbox_of(k, 0)->epoch[0] == 2, "the launches did not fall through");
+    const Mailbox *m = mailbox_of(k, 0);
+    require(ranks > 2 || (m->fault[0] == 1 && m->fault[1] == 1), "flag %llu, lost rank %llu",
+            m->fault[0], m->fault[1]);
+    require(m->fault[2] == m->exchange && m->fault[3] == 0, "exchange %llu, epoch %llu",
+            m->fault[2], m->fault[3]);
 }
 
 int main() {
@@ -182,6 +182,7 @@ int main() {
     check_partials<Quarter>("partials of columns of four ranks", 4);
     check_partials<Odd>("partials of three ranks", 3);
     check_payload();
-    check_lost_rank();
+    check_lost_rank(2);
+    check_lost_rank(3);
     return finish("boundary/exchange_residual_norm");
 }

@@ -34,6 +34,8 @@ static void check(const char *name, double scale) {
     using S = Stream<C::kRows, C::kN, C::kK, 1, C::kTiles, C::kWarps, C::kSteps>;
     k.launch({(C::kN + S::kBlockRows - 1) / S::kBlockRows}, S::kThreads,
              C::kWarps * C::kRows * S::kPitch * 4);
+    k.repeat(2);
+    k.early();
     k.run();
 }
 

@@ -26,6 +26,8 @@ static void check(const char *name) {
     k.in("gain", {C::kHidden}).normal(0, 0.1);
     k.out("x", {C::kRows, C::kHidden});
     k.launch({C::kRows}, C::kThreads, 384);
+    k.repeat(2);
+    k.early();
     k.run();
 }
 
