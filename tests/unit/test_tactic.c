@@ -157,3 +157,19 @@ Test(tactic, a_shape_the_spec_does_not_support) {
             "case.lua:11: body: part \"up\": provider fix/product",
             "unsupported: K must be a multiple of 8");
 }
+
+/* The committed table: its entry is taken by the model it was measured for, and by no smaller one. */
+Test(tactic, the_committed_table_fits) {
+    const lathe_generate_options whole = {.layout = LATHE_SOURCE_DIR "/layouts/muse_spark.lua",
+                                          .tp = 1,
+                                          .tactics = "h200",
+                                          .out = case_path("out"),
+                                          .no_scan = true};
+    cr_assert(lathe_generate(&whole, &case_result), "%s", case_result.message);
+    cr_assert(strstr(case_result.why, "measured, layouts/tactics/h200.lua:"));
+    lathe_generate_options tiny = whole;
+    tiny.layout = LATHE_SOURCE_DIR "/layouts/muse_spark_tiny.lua";
+    free(case_result.why);
+    cr_assert(lathe_generate(&tiny, &case_result), "%s", case_result.message);
+    cr_assert_null(strstr(case_result.why, "measured"));
+}

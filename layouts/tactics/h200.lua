@@ -1,0 +1,38 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Tactics measured on an H200. How: launches back to back in one stream, none of them early, 20 a sample, 41 samples; four copies of
+-- the weights in turn, so that none is in the L2 cache; medians and interquartile ranges of a launch. The floor of this one is 67 us.
+
+return tactics "h200" {
+    doc = "NVIDIA H200",
+    tactic "gemm/skinny" {
+        shape = { kRows = 8, kN = 18432, kK = 8192, kPartials = 1 }, rows = 8,
+        choose = {
+            { kSplits = 1, kTiles = 1, kWarps = 4, kSteps = 1 },
+            { kSplits = 1, kTiles = 1, kWarps = 2, kSteps = 2 },
+        },
+        record = {
+            gpu = "NVIDIA H200", toolkit = "13.0", driver = "580.159.04", date = "2026-11-30", median_us = 75.818, spread_us = 0.19,
+            losers = { -- all of one split
+                { kTiles = 1, kWarps = 2, kSteps = 2, median_us = 76.462 }, { kTiles = 1, kWarps = 8, kSteps = 1, median_us = 77.538 },
+                { kTiles = 2, kWarps = 4, kSteps = 1, median_us = 77.61 }, { kTiles = 2, kWarps = 8, kSteps = 1, median_us = 78.378 },
+                { kTiles = 1, kWarps = 16, kSteps = 2, median_us = 79.043 }, { kTiles = 2, kWarps = 2, kSteps = 2, median_us = 79.432 },
+                { kTiles = 3, kWarps = 16, kSteps = 2, median_us = 79.592 }, { kTiles = 2, kWarps = 16, kSteps = 2, median_us = 80.118 },
+                { kTiles = 3, kWarps = 4, kSteps = 1, median_us = 80.365 }, { kTiles = 2, kWarps = 16, kSteps = 1, median_us = 81.251 },
+                { kTiles = 3, kWarps = 8, kSteps = 1, median_us = 81.651 }, { kTiles = 4, kWarps = 16, kSteps = 2, median_us = 81.925 },
+                { kTiles = 1, kWarps = 8, kSteps = 2, median_us = 82.325 }, { kTiles = 1, kWarps = 16, kSteps = 1, median_us = 82.363 },
+                { kTiles = 4, kWarps = 8, kSteps = 1, median_us = 83.0 }, { kTiles = 3, kWarps = 2, kSteps = 2, median_us = 84.712 },
+                { kTiles = 3, kWarps = 4, kSteps = 2, median_us = 85.328 }, { kTiles = 3, kWarps = 8, kSteps = 2, median_us = 85.486 },
+                { kTiles = 1, kWarps = 4, kSteps = 2, median_us = 85.488 }, { kTiles = 4, kWarps = 8, kSteps = 2, median_us = 85.83 },
+                { kTiles = 2, kWarps = 4, kSteps = 2, median_us = 86.029 }, { kTiles = 3, kWarps = 16, kSteps = 1, median_us = 87.165 },
+                { kTiles = 2, kWarps = 8, kSteps = 2, median_us = 87.701 }, { kTiles = 4, kWarps = 4, kSteps = 2, median_us = 89.158 },
+                { kTiles = 4, kWarps = 2, kSteps = 2, median_us = 94.981 }, { kTiles = 4, kWarps = 16, kSteps = 1, median_us = 104.99 },
+                { kTiles = 1, kWarps = 2, kSteps = 1, median_us = 106.096 }, { kTiles = 1, kWarps = 1, kSteps = 2, median_us = 108.093 },
+                { kTiles = 2, kWarps = 2, kSteps = 1, median_us = 116.416 }, { kTiles = 2, kWarps = 1, kSteps = 2, median_us = 124.763 },
+                { kTiles = 3, kWarps = 2, kSteps = 1, median_us = 124.923 }, { kTiles = 4, kWarps = 4, kSteps = 1, median_us = 127.126 },
+                { kTiles = 4, kWarps = 1, kSteps = 2, median_us = 150.891 }, { kTiles = 3, kWarps = 1, kSteps = 2, median_us = 159.117 },
+                { kTiles = 1, kWarps = 1, kSteps = 1, median_us = 195.914 }, { kTiles = 2, kWarps = 1, kSteps = 1, median_us = 213.213 },
+                { kTiles = 4, kWarps = 2, kSteps = 1, median_us = 226.408 }, { kTiles = 3, kWarps = 1, kSteps = 1, median_us = 229.176 },
+            },
+        },
+    },
+}
