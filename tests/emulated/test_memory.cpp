@@ -219,6 +219,7 @@ static void test_deadline() {
     require(static_cast<const u32 *>(k.result("y"))[31] == 1, "the wait did not end");
 }
 
+#ifdef __SANITIZE_ADDRESS__
 // Sanitizers --------------------------------------------------------------------------------------
 
 enum { PLAIN, WEIGHT, GPU_LOAD, GPU_STORE, ATOMIC, PEER_STORE, PEER_LOAD, BULK, MISALIGNED, WAYS };
@@ -297,11 +298,15 @@ static void test_sanitizers() {
         must_die(ways[way], way);
 }
 
+#endif
+
 int main() {
     test_launch_wide();
     test_early();
     test_ranks();
     test_deadline();
+#ifdef __SANITIZE_ADDRESS__
     test_sanitizers();
+#endif
     return finish("memory");
 }
