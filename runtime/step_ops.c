@@ -46,6 +46,10 @@ static bool check_fit(lathe_step_reader *r, const lathe_step_arg *a, const lathe
     if (a->dtype != b->dtype)
         return lathe_json_fail(j, "found \"%.60s\" of %s, allowed: %s", b->name,
                                lathe_scalar_name(b->dtype), lathe_scalar_name(a->dtype));
+    if (a->form != b->form)
+        return lathe_json_fail(j, "found the form %s of \"%.60s\", allowed: %s",
+                               lathe_step_form_name(b->form), b->name,
+                               lathe_step_form_name(a->form));
     if (kv && a->shape.count == 0)
         return lathe_json_fail(j, "found the cache \"%.60s\" for an argument without pages",
                                b->name);

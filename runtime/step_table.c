@@ -195,6 +195,11 @@ static bool read_layer_kinds(lathe_step_reader *r, const json_t *root) {
     return true;
 }
 
+const char *lathe_step_form_name(lathe_step_form form) {
+    static const char *const names[] = {"whole", "k_partials", "rank_partials", "columns"};
+    return names[form];
+}
+
 #define LIFETIMES "weight prepared kv scratch persistent mailbox input output"
 
 const char *lathe_step_lifetime_name(lathe_step_lifetime lifetime) {

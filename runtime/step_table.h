@@ -226,5 +226,6 @@ const lathe_step_constant *lathe_step_constant_find(const lathe_step_kernel *ker
                                                     const char *name);
 
 const char *lathe_step_lifetime_name(lathe_step_lifetime lifetime);
+const char *lathe_step_form_name(lathe_step_form form);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Runs the step again in its normal schedule and as a graph, from the same state: the bits of every
  * value that a reference defines, and of the caches, must be those of the launches one by one
- * (design.md, line 5). */
+ * (design.md, line 5). The graph itself must hold what step.json says. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +117,26 @@ static lathe_status compare(lathe_check_state *c, schedule s, bool *same) {
     return status;
 }
 
+/* The captured graph's launches and dependencies are those of step.json, on every rank. */
+static void check_graph(lathe_check_state *c) {
+    bool same = true;
+    for (int rank = 0; rank < c->ranks; ++rank) {
+        lathe_engine *e = c->options->engines[rank];
+        if (lathe_engine_compare_graph(e, c->options->variant) == LATHE_OK)
+            continue;
+        same = false;
+        if (c->options->out)
+            fprintf(c->options->out, "    rank %d: %s\n", rank, lathe_message(e));
+    }
+    c->result->failed += !same;
+    if (c->options->out && !(same && c->options->failures_only))
+        fprintf(c->options->out, "%-12s %-34s %-30s %-32s %s\n", "graph", "nodes and edges",
+                c->table->variants[c->options->variant].name,
+                same ? "as step.json says" : "other than step.json says", same ? "ok" : "FAILED");
+}
+
 lathe_status lathe_check_schedules(lathe_check_state *c) {
+    check_graph(c);
     for (int s = 0; s < SCHEDULES; ++s) {
         bool same = true;
         lathe_status status = reset(c);

@@ -116,6 +116,8 @@ static const mutation mutations[] = {
      "of i32, allowed: i64"},
     {"kernels.1.args.0", "shape", "[5]", "variants[0].prologue[0].args.tokens",
      "the argument has 20 bytes, the buffer \"tokens\" 16"},
+    {"kernels.1.args.0", "form", "\"columns\"", "variants[0].prologue[0].args.tokens",
+     "found the form whole of \"tokens\", allowed: columns"},
     {"kernels.1", "tactics", "[]", "kernels[1].tactics", "found 0 elements"},
     {"kernels.1.tactics.0", "file", "\"../../etc/passwd\"", "kernels[1].tactics[0].file",
      "below the directory"},
@@ -195,6 +197,37 @@ Test(step_table, every_prefix_is_refused) {
         cr_assert(strstr(message, "step.json:"), "%s", message);
         cr_assert(strstr(message, "truncated"), "%s", message);
     }
+    free(text);
+}
+
+/* Damage at seeded places: read or refused with a message, never a crash. The sanitizers watch. */
+Test(step_table, damaged_bytes_are_read_or_refused) {
+    json_t *root = toy_json();
+    char *text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    const size_t length = strlen(text);
+    static const char bytes[] = "0123456789-.,:[]{}\"aeE \n\\";
+    uint64_t random = 88172645463325252u;
+    int taken = 0;
+    for (int i = 0; i < 1500; ++i) {
+        char *copy = strdup(text), message[1024] = "";
+        for (int k = 0; k < 1 + i % 3; ++k) {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            copy[random % length] = bytes[(random >> 32) % (sizeof bytes - 1)];
+        }
+        lathe_step_table *t;
+        const lathe_status status =
+            lathe_step_table_parse(copy, length, "step.json", &t, message, sizeof message);
+        cr_assert(status == LATHE_OK || status == LATHE_INVALID);
+        cr_assert_eq(status == LATHE_OK, t != NULL);
+        cr_assert(status == LATHE_OK || strncmp(message, "step.json:", 10) == 0, "%s", message);
+        taken += status == LATHE_OK;
+        lathe_step_table_destroy(t);
+        free(copy);
+    }
+    cr_assert_gt(taken, 0, "some damage is harmless");
     free(text);
 }
 
