@@ -158,7 +158,8 @@ Test(tactic, a_shape_the_spec_does_not_support) {
             "unsupported: K must be a multiple of 8");
 }
 
-/* The committed table: its entry is taken by the model it was measured for, and by no smaller one. */
+/* The committed table: its entry is taken by the model it was measured for, and by no smaller one.
+ */
 Test(tactic, the_committed_table_fits) {
     const lathe_generate_options whole = {.layout = LATHE_SOURCE_DIR "/layouts/muse_spark.lua",
                                           .tp = 1,
