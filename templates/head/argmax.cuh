@@ -79,9 +79,9 @@ __device__ __forceinline__ bool argmax_last(Candidate best, u32x2 *to, u32 *coun
     u32 arrived = 0;
     if (lane_id() == 0) {
         gpu_store(to, argmax_pack(best));
-        gpu_fence();
+        gpu_fence(); /* keep: else a block may be counted before its candidate lands */
         arrived = gpu_atomic_add(counter, 1u);
-        gpu_fence(); /* no load below may run ahead of the arrivals */
+        gpu_fence(); /* keep: no load below may run ahead of the arrivals */
         if (arrived == blocks - 1)
             gpu_store(counter, 0u);
     }
