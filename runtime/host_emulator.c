@@ -44,10 +44,6 @@ const char *lathe_emulator_message(const lathe_emulator *e) {
     return e->message;
 }
 
-uint64_t lathe_emulator_switches(const lathe_emulator *e) {
-    return e->switches;
-}
-
 void lathe_emu_poison(lathe_emulator *e, void *p, size_t bytes) {
     /* All ones, or 0x7fc1 in each half-word: NaN as bf16 and as fp32 either way. */
     memset(p, 0xff, bytes);

@@ -46,9 +46,6 @@ LATHE_CHECKED bool lathe_emulator_run(lathe_emulator *e, const lathe_emulator_gr
                                       int count);
 const char *lathe_emulator_message(const lathe_emulator *e);
 
-/* Fibre switches so far. */
-uint64_t lathe_emulator_switches(const lathe_emulator *e);
-
 #ifdef __cplusplus
 }
 #endif

@@ -419,10 +419,6 @@ const lathe_emulator_table *lathe_emulator_interface() {
 const char *lathe_emulator_message(const lathe_emulator *) {
     return "";
 }
-uint64_t lathe_emulator_switches(const lathe_emulator *) {
-    return 0;
-}
-
 bool lathe_emulator_run(lathe_emulator *, const lathe_emulator_grid *grids, int count) {
     for (int i = 0; i < count; i++) {
         const lathe_geometry &shape = grids[i].geometry;
