@@ -96,11 +96,11 @@ int lathe_compiler_cuda_major(const lathe_compiler *c) {
 }
 
 /* All that the artefact follows from, as text; the caller frees *key. */
-static bool write_key(const lathe_compiler *c, const lathe_source *s, char **key, size_t *bytes) {
+static bool write_key(const char *signature, const lathe_source *s, char **key, size_t *bytes) {
     FILE *out = open_memstream(key, bytes);
     if (!out)
         return false;
-    fprintf(out, "lathe kernel 1\n%s", c->backend->signature);
+    fprintf(out, "lathe kernel 1\n%s", signature);
     fprintf(out, "source %s %zu\n", s->file, s->bytes);
     fwrite(s->text, 1, s->bytes, out);
     for (int i = 0; i < s->header_count; ++i) {
@@ -139,28 +139,46 @@ static lathe_status keep_path(lathe_compiler *c, const lathe_cache_entry *entry,
     return out->path ? LATHE_OK : lathe_fail(message, LATHE_NO_MEMORY, "no memory for a path");
 }
 
+/* Finds the artefact of one signature or, where there is a compiler, makes it. LATHE_NO_DEVICE:
+ * neither. */
+static lathe_status compile_signed(lathe_compiler *c, int signature, const lathe_backend_job *job,
+                                   lathe_cache_entry *entry, lathe_message_buffer message) {
+    const lathe_source *source = job->source;
+    char *key;
+    size_t bytes;
+    if (!write_key(c->backend->signatures[signature], source, &key, &bytes))
+        return lathe_fail(message, LATHE_NO_MEMORY, "no memory for a key");
+    make_context m = {c->backend, *job};
+    const lathe_cache_request request = {
+        job->kernel, c->backend->artefact, source->text, source->bytes, key, bytes};
+    lathe_status status;
+    if (!c->backend->missing[0])
+        status = lathe_cache_get(c->cache, &request, make_artefact, &m, entry, message);
+    else if (lathe_cache_find(c->cache, &request, entry))
+        status = LATHE_OK;
+    else
+        status = lathe_fail(message, LATHE_NO_DEVICE, "the cache %s lacks it and %s",
+                            lathe_cache_folder(c->cache), c->backend->missing);
+    free(key);
+    return status;
+}
+
 static lathe_status compile_tactic(lathe_compiler *c, const lathe_step_kernel *k,
                                    const lathe_step_tactic *t, lathe_compiled *out,
                                    lathe_message_buffer message) {
-    const lathe_source *source;
+    lathe_backend_job job = {NULL, c->directory, k->name, t->name};
+    lathe_cache_entry entry;
     lathe_status status = check_shared(c, k, t, message);
     if (status != LATHE_OK)
         return status;
     pthread_mutex_lock(&c->lock);
-    status = lathe_sources_read(c->sources, t->file, &source, message);
+    status = lathe_sources_read(c->sources, t->file, &job.source, message);
     pthread_mutex_unlock(&c->lock);
     if (status != LATHE_OK)
         return status;
-    char *key;
-    size_t bytes;
-    if (!write_key(c, source, &key, &bytes))
-        return lathe_fail(message, LATHE_NO_MEMORY, "no memory for a key");
-    make_context m = {c->backend, {source, c->directory, k->name, t->name}};
-    const lathe_cache_request request = {
-        k->name, c->backend->artefact, source->text, source->bytes, key, bytes};
-    lathe_cache_entry entry;
-    status = lathe_cache_get(c->cache, &request, make_artefact, &m, &entry, message);
-    free(key);
+    status = LATHE_NO_DEVICE;
+    for (int i = 0; i < c->backend->signature_count && status == LATHE_NO_DEVICE; ++i)
+        status = compile_signed(c, i, &job, &entry, message);
     return status == LATHE_OK ? keep_path(c, &entry, out, message) : status;
 }
 
@@ -172,10 +190,12 @@ static bool tries_next(lathe_status status) {
 static lathe_status compile_kernel(lathe_compiler *c, const lathe_step_kernel *k,
                                    lathe_compiled *out, lathe_message_buffer message) {
     lathe_status status = LATHE_COMPILE;
+    const bool may_find =
+        c->backend->missing[0] != '\0'; /* a later tactic may be what was compiled */
     for (int i = 0; i < k->tactic_count; ++i) {
         out->tactic = i;
         status = compile_tactic(c, k, &k->tactics[i], out, message);
-        if (!tries_next(status))
+        if (!tries_next(status) && !(may_find && status == LATHE_NO_DEVICE))
             return status;
         if (i + 1 < k->tactic_count)
             lathe_logger_write(c->options.log, LATHE_LOG_WARNING, "%s: tactic %s is skipped: %s",
@@ -253,4 +273,19 @@ lathe_status lathe_compiler_run(lathe_compiler *c, const lathe_step_table *table
     work_in_threads(&r, jobs);
     pthread_mutex_destroy(&r.lock);
     return r.status;
+}
+
+lathe_status lathe_compiler_check(lathe_compiler *c, const lathe_step_table *table,
+                                  lathe_message_buffer message) {
+    char text[1024] = "";
+    lathe_compiled found;
+    if (!c->backend->missing[0])
+        return LATHE_OK;
+    for (int k = 0; k < table->kernel_count; ++k) {
+        const lathe_status status = compile_kernel(c, &table->kernels[k], &found,
+                                                   (lathe_message_buffer){text, sizeof text});
+        if (status != LATHE_OK)
+            return lathe_fail(message, status, "kernel %s: %s", table->kernels[k].name, text);
+    }
+    return LATHE_OK;
 }

@@ -28,8 +28,15 @@ LATHE_CHECKED lathe_status lathe_compiler_create(const lathe_compiler_options *o
                                                  lathe_message_buffer message);
 void lathe_compiler_destroy(lathe_compiler *compiler);
 
-/* CUDA's major version of the cubins, which the driver must know; 0 for the host. */
+/* CUDA's major version of the cubins, which the driver must know; 0 for the host and where it is
+ * not known. */
 int lathe_compiler_cuda_major(const lathe_compiler *compiler);
+
+/* LATHE_NO_DEVICE where there is no compiler and the cache lacks a kernel; the message names both.
+ * Compiles nothing. */
+LATHE_CHECKED lathe_status lathe_compiler_check(lathe_compiler *compiler,
+                                                const lathe_step_table *table,
+                                                lathe_message_buffer message);
 
 typedef struct {
     int tactic;       /* the first that compiled */

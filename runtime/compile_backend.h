@@ -6,6 +6,8 @@
 #include "compile.h"
 #include "sources.h"
 
+#define LATHE_BACKEND_SIGNATURES 16
+
 typedef struct lathe_backend lathe_backend;
 
 typedef struct {
@@ -20,8 +22,11 @@ struct lathe_backend {
     const char *artefact; /* file name within an entry */
     int cuda_major;
     /* All that an artefact follows from beside the texts: compiler, version, options, one a line.
-     */
-    char signature[2048];
+     * There is one where there is a compiler; without one, whatever compiler may have filled the
+     * cache has one of several. */
+    int signature_count;
+    char signatures[LATHE_BACKEND_SIGNATURES][1024];
+    char missing[1024]; /* why there is no compiler; "" where there is one */
     bool allow_spills;
     /* Writes the artefact to `path`, its log to *log (the caller frees). */
     lathe_status (*compile)(const lathe_backend *backend, const lathe_backend_job *job,

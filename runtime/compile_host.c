@@ -58,11 +58,12 @@ lathe_status lathe_backend_host_create(const lathe_compiler_options *options,
     b->artefact = "kernel.so";
     b->compile = compile;
     b->destroy = destroy;
-    int used = snprintf(b->signature, sizeof b->signature, "%s\n", version);
+    char *text = b->signatures[b->signature_count++];
+    const size_t size = sizeof b->signatures[0];
+    int used = snprintf(text, size, "%s\n", version);
     for (const char *const *o = lathe_host_compile_options(lathe_host_sanitized());
-         *o && used < (int)sizeof b->signature; ++o)
-        used +=
-            snprintf(b->signature + used, sizeof b->signature - (size_t)used, "option %s\n", *o);
+         *o && used < (int)size; ++o)
+        used += snprintf(text + used, size - (size_t)used, "option %s\n", *o);
     *backend = b;
     return LATHE_OK;
 }

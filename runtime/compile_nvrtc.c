@@ -47,15 +47,33 @@ static void destroy(lathe_backend *base) {
     free(b);
 }
 
-static void sign(nvrtc_backend *b) {
-    int used = snprintf(b->base.signature, sizeof b->base.signature, "nvrtc %d.%d\n",
-                        lathe_nvrtc_major(b->nvrtc), lathe_nvrtc_minor(b->nvrtc));
-    for (int i = 0; i < b->options.count; ++i)
-        used += snprintf(b->base.signature + used, sizeof b->base.signature - (size_t)used,
-                         "option %s\n", b->options.list[i]);
+/* The signature of a version of NVRTC. */
+static void sign(nvrtc_backend *b, int major, int minor, const char *arch) {
+    lathe_nvrtc_options options;
+    lathe_nvrtc_options_get(major, minor, arch, &options);
+    char *text = b->base.signatures[b->base.signature_count++];
+    const size_t size = sizeof b->base.signatures[0];
+    int used = snprintf(text, size, "nvrtc %d.%d\n", major, minor);
+    for (int i = 0; i < options.count; ++i)
+        used += snprintf(text + used, size - (size_t)used, "option %s\n", options.list[i]);
     /* what is refused depends on it, so it belongs to what an entry promises */
-    snprintf(b->base.signature + used, sizeof b->base.signature - (size_t)used, "spills %s\n",
+    snprintf(text + used, size - (size_t)used, "spills %s\n",
              b->base.allow_spills ? "allowed" : "refused");
+}
+
+/* Cubins that were compiled elsewhere serve without NVRTC: the versions that may have made them,
+ * newest first. */
+static void sign_all(nvrtc_backend *b, const char *arch) {
+    static const int versions[][2] = {{13, 4}, {13, 3}, {13, 2}, {13, 1}, {13, 0}, {12, 9},
+                                      {12, 8}, {12, 6}, {12, 5}, {12, 4}, {12, 3}};
+    for (size_t i = 0; i < sizeof versions / sizeof versions[0]; ++i)
+        sign(b, versions[i][0], versions[i][1], arch);
+}
+
+static lathe_status open_nvrtc(nvrtc_backend *b, const lathe_compiler_options *options) {
+    const lathe_message_buffer missing = {b->base.missing, sizeof b->base.missing};
+    const lathe_status status = lathe_nvrtc_create(options->nvrtc, &b->nvrtc, missing);
+    return status == LATHE_OK ? lathe_nvrtc_check_arch(b->nvrtc, options->arch, missing) : status;
 }
 
 lathe_status lathe_backend_nvrtc_create(const lathe_compiler_options *options,
@@ -64,21 +82,25 @@ lathe_status lathe_backend_nvrtc_create(const lathe_compiler_options *options,
     nvrtc_backend *b = calloc(1, sizeof *b);
     if (!b)
         return lathe_fail(message, LATHE_NO_MEMORY, "no memory for the compiler");
-    lathe_status status = lathe_nvrtc_create(options->nvrtc, &b->nvrtc, message);
-    if (status == LATHE_OK)
-        status = lathe_nvrtc_check_arch(b->nvrtc, options->arch, message);
-    if (status != LATHE_OK) {
-        destroy(&b->base);
-        return status;
-    }
-    lathe_nvrtc_options_get(b->nvrtc, options->arch, &b->options);
     b->base.side = "cuda";
     b->base.artefact = "kernel.cubin";
-    b->base.cuda_major = lathe_nvrtc_major(b->nvrtc);
     b->base.allow_spills = options->allow_spills;
     b->base.compile = compile;
     b->base.destroy = destroy;
-    sign(b);
+    const lathe_status status = open_nvrtc(b, options);
+    if (status != LATHE_OK && status != LATHE_NO_DEVICE) {
+        lathe_fail(message, status, "%s", b->base.missing);
+        destroy(&b->base);
+        return status;
+    }
+    if (status == LATHE_OK) {
+        b->base.cuda_major = lathe_nvrtc_major(b->nvrtc);
+        sign(b, b->base.cuda_major, lathe_nvrtc_minor(b->nvrtc), options->arch);
+        lathe_nvrtc_options_get(b->base.cuda_major, lathe_nvrtc_minor(b->nvrtc), options->arch,
+                                &b->options);
+    } else {
+        sign_all(b, options->arch);
+    }
     *backend = &b->base;
     return LATHE_OK;
 }

@@ -177,7 +177,9 @@ static const char *refuse_cuda(lathe_engine *e) {
         return refuse(e, LATHE_UNSUPPORTED,
                       "architecture: the directory is for %s, the device (%s) is %s",
                       e->table->arch, info->description, info->arch);
-    const lathe_status status = lathe_engine_open_compiler(e);
+    lathe_status status = lathe_engine_open_compiler(e);
+    if (status == LATHE_OK)
+        status = lathe_compiler_check(e->compiler, e->table, lathe_engine_message_buffer(e));
     if (status != LATHE_OK)
         return refuse(e, status, "%.1000s", e->message);
     const int needed = lathe_compiler_cuda_major(e->compiler);

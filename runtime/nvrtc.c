@@ -164,8 +164,9 @@ int lathe_nvrtc_minor(const lathe_nvrtc *n) {
     return n->minor;
 }
 
-static bool at_least(const lathe_nvrtc *n, int major, int minor) {
-    return n->major > major || (n->major == major && n->minor >= minor);
+/* Whether version a.b is c.d or newer. */
+static bool at_least(int a, int b, int c, int d) {
+    return a > c || (a == c && b >= d);
 }
 
 lathe_status lathe_nvrtc_check_arch(const lathe_nvrtc *n, const char *arch,
@@ -174,14 +175,14 @@ lathe_status lathe_nvrtc_check_arch(const lathe_nvrtc *n, const char *arch,
     if (!a)
         return lathe_fail(message, LATHE_UNSUPPORTED,
                           "unknown architecture: found %s, allowed: " LATHE_GPU_NAMES, arch);
-    if (!at_least(n, a->nvrtc_major, a->nvrtc_minor))
+    if (!at_least(n->major, n->minor, a->nvrtc_major, a->nvrtc_minor))
         return lathe_fail(message, LATHE_NO_DEVICE,
                           "NVRTC is too old for %s: found %d.%d, allowed: %d.%d or newer", arch,
                           n->major, n->minor, a->nvrtc_major, a->nvrtc_minor);
     return LATHE_OK;
 }
 
-void lathe_nvrtc_options_get(const lathe_nvrtc *n, const char *arch, lathe_nvrtc_options *o) {
+void lathe_nvrtc_options_get(int major, int minor, const char *arch, lathe_nvrtc_options *o) {
     *o = (lathe_nvrtc_options){0};
     snprintf(o->arch, sizeof o->arch, "--gpu-architecture=%s", arch);
     o->list[o->count++] = o->arch;
@@ -189,7 +190,7 @@ void lathe_nvrtc_options_get(const lathe_nvrtc *n, const char *arch, lathe_nvrtc
     o->list[o->count++] = "--generate-line-info";
     o->list[o->count++] = "--ptxas-options=-v";
     /* NVRTC's own cache knows nothing of ours: a hit there would hide what the log says */
-    if (at_least(n, 12, 9))
+    if (at_least(major, minor, 12, 9))
         o->list[o->count++] = "--no-cache";
 }
 

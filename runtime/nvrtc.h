@@ -31,8 +31,7 @@ typedef struct {
     const char *list[LATHE_NVRTC_OPTIONS + 1];
     int count;
 } lathe_nvrtc_options;
-void lathe_nvrtc_options_get(const lathe_nvrtc *nvrtc, const char *arch,
-                             lathe_nvrtc_options *options);
+void lathe_nvrtc_options_get(int major, int minor, const char *arch, lathe_nvrtc_options *options);
 
 typedef struct {
     void *cubin; /* the caller frees */

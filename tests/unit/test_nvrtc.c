@@ -12,7 +12,7 @@ static const lathe_message_buffer out = {message, sizeof message};
 static lathe_status compile_text(lathe_nvrtc *n, const char *text, lathe_nvrtc_result *result) {
     const lathe_source source = {"kernel.cu", text, strlen(text), 0, NULL};
     lathe_nvrtc_options options;
-    lathe_nvrtc_options_get(n, "sm_90a", &options);
+    lathe_nvrtc_options_get(13, 0, "sm_90a", &options);
     return lathe_nvrtc_compile(n, &source, &options, result, out);
 }
 
@@ -162,7 +162,7 @@ Test(nvrtc, a_real_one_names_template_and_line) {
               "kernels.cuh");
     cr_assert_eq(lathe_sources_create(t.directory, "cuda", &sources, out), LATHE_OK);
     cr_assert_eq(lathe_sources_read(sources, "halve_4.cu", &source, out), LATHE_OK, "%s", message);
-    lathe_nvrtc_options_get(n, "sm_90a", &options);
+    lathe_nvrtc_options_get(13, 0, "sm_90a", &options);
     cr_assert_eq(lathe_nvrtc_compile(n, source, &options, &r, out), LATHE_COMPILE);
     cr_assert(strstr(message, "halve_4.cu does not compile: toy/kernels.cuh("), "%s", message);
     cr_assert(strstr(message, "\"missing\" is undefined"), "%s", message);
