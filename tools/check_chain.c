@@ -94,7 +94,7 @@ static void note_distance(chain *h, int index, const lathe_step_value *v,
     if (!h->worst || !r->after || !is_real(v->arg->dtype))
         return;
     const lathe_comparison q = lathe_compare(LATHE_RULE_STEP, v->arg->dtype, r->out, r->after,
-                                             lathe_step_shape_count(&v->shape, 0));
+                                             lathe_step_shape_count(&v->shape, 0), 0);
     const double d = q.wrong ? (double)INFINITY : q.relative;
     if (d >= h->worst[b]) {
         h->worst[b] = d;

@@ -77,9 +77,11 @@ static void format_result(const lathe_check_output *o, char *text, size_t size) 
 
 static void print_failure(FILE *out, const lathe_check_output *o) {
     const lathe_comparison *q = &o->comparison;
-    fprintf(out, "    %s, rank %d: relative %.3e, allowed %.0e; %lld of %lld elements wrong",
-            o->value->buffer->name, o->rank, q->relative, q->allowed, (long long)q->wrong,
-            (long long)q->compared);
+    fprintf(
+        out,
+        "    %s, rank %d: relative %.3e, worst row %.3e, allowed %.0e; %lld of %lld elements wrong",
+        o->value->buffer->name, o->rank, q->relative, q->row, q->allowed, (long long)q->wrong,
+        (long long)q->compared);
     if (q->worst >= 0)
         fprintf(out, "; element %lld is %.9g, expected %.9g", (long long)q->worst, q->found_worst,
                 q->expected_worst);

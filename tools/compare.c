@@ -135,16 +135,21 @@ static void add_real(lathe_comparison *c, distance *d, int64_t i, double expecte
 }
 
 static void compare_reals(lathe_comparison *c, lathe_scalar dtype, const double *expected,
-                          const void *found, int64_t count) {
-    distance d = {0, 0, 0};
-    for (int64_t i = 0; i < count; ++i) {
-        if (lathe_ref_is_unset(expected[i]))
-            continue;
-        ++c->compared;
-        add_real(c, &d, i, expected[i], lathe_compare_value(dtype, found, i));
+                          const void *found, int64_t count, int64_t width) {
+    distance all = {0, 0, 0};
+    for (int64_t begin = 0; begin < count; begin += width) {
+        distance row = {0, 0, all.most};
+        for (int64_t i = begin; i < begin + width && i < count; ++i) {
+            if (lathe_ref_is_unset(expected[i]))
+                continue;
+            ++c->compared;
+            add_real(c, &row, i, expected[i], lathe_compare_value(dtype, found, i));
+        }
+        all = (distance){all.difference + row.difference, all.norm + row.norm, row.most};
+        c->row = fmax(c->row, finish(&row));
     }
-    c->relative = finish(&d);
-    c->pass = c->wrong == 0 && c->relative <= c->allowed;
+    c->relative = finish(&all);
+    c->pass = c->wrong == 0 && c->relative <= c->allowed && c->row <= c->allowed;
 }
 
 static void compare_integers(lathe_comparison *c, lathe_scalar dtype, const double *expected,
@@ -215,7 +220,7 @@ static void compare_scales(lathe_comparison *c, const double *expected, const ui
 }
 
 lathe_comparison lathe_compare(lathe_rule rule, lathe_scalar dtype, const double *expected,
-                               const void *found, int64_t count) {
+                               const void *found, int64_t count, int64_t width) {
     lathe_comparison c = {.rule = rule, .allowed = tolerances[rule], .worst = -1};
     switch (rule) {
     case LATHE_RULE_CODES:
@@ -228,7 +233,7 @@ lathe_comparison lathe_compare(lathe_rule rule, lathe_scalar dtype, const double
         compare_integers(&c, dtype, expected, found, count);
         break;
     default:
-        compare_reals(&c, dtype, expected, found, count);
+        compare_reals(&c, dtype, expected, found, count, width > 0 ? width : count);
     }
     return c;
 }

@@ -116,7 +116,7 @@ static bool compare_value(const golden_case *c, const golden_split *s, const cha
         const lathe_scalar dtype = find_scalar(t->value, &expected);
         double *values = make_expected(dtype, &expected);
         const lathe_comparison q = lathe_compare(lathe_compare_rule(dtype, is_fused(t->value)),
-                                                 dtype, values, found.data, found.count);
+                                                 dtype, values, found.data, found.count, 0);
         cr_expect(q.pass, "%s L%02d.%s: %.3g, allowed %.3g; element %lld is %.9g, expected %.9g",
                   c->path, layer, t->value, q.relative, q.allowed, (long long)q.worst,
                   q.found_worst, q.expected_worst);
@@ -194,7 +194,7 @@ static void compare_cache(const golden_case *c, const golden_split *s, const cha
     }
     double *values = make_expected(LATHE_SCALAR_BF16, &rows);
     const lathe_comparison q =
-        lathe_compare(LATHE_RULE_BF16, LATHE_SCALAR_BF16, values, found, rows.count);
+        lathe_compare(LATHE_RULE_BF16, LATHE_SCALAR_BF16, values, found, rows.count, width);
     cr_expect(q.pass, "%s: %.3g, element %lld", name, q.relative, (long long)q.worst);
     free(values);
     free(found);

@@ -23,7 +23,7 @@ static void make_reals(double relative) {
 }
 
 static lathe_comparison compare(lathe_rule rule) {
-    return lathe_compare(rule, LATHE_SCALAR_F32, expected, reals, N);
+    return lathe_compare(rule, LATHE_SCALAR_F32, expected, reals, N, 0);
 }
 
 Test(compare, the_rule_follows_the_type) {
@@ -91,20 +91,33 @@ Test(compare, anything_but_zero_is_far_from_zero) {
     cr_assert_eq(c.worst, 7);
 }
 
+Test(compare, a_small_row_must_be_right_beside_a_large_one) {
+    make_reals(0);
+    for (int i = 100; i < 200; ++i) {
+        expected[i] = 1e-6;
+        reals[i] = 2e-6f;
+    }
+    cr_assert(compare(LATHE_RULE_F32).pass);
+    const lathe_comparison c =
+        lathe_compare(LATHE_RULE_F32, LATHE_SCALAR_F32, expected, reals, N, 100);
+    cr_assert(!c.pass);
+    cr_assert_float_eq(c.row, 1, 1e-5);
+}
+
 Test(compare, integers_are_exact) {
     for (int i = 0; i < N; ++i)
         expected[i] = integers[i] = i - 3;
-    cr_assert(lathe_compare(LATHE_RULE_EXACT, LATHE_SCALAR_I32, expected, integers, N).pass);
+    cr_assert(lathe_compare(LATHE_RULE_EXACT, LATHE_SCALAR_I32, expected, integers, N, 0).pass);
     integers[9] ^= 1;
     const lathe_comparison c =
-        lathe_compare(LATHE_RULE_EXACT, LATHE_SCALAR_I32, expected, integers, N);
+        lathe_compare(LATHE_RULE_EXACT, LATHE_SCALAR_I32, expected, integers, N, 0);
     cr_assert(!c.pass);
     cr_assert_eq(c.worst, 9);
     cr_assert_eq(c.wrong, 1);
 }
 
 static lathe_comparison compare_codes(void) {
-    return lathe_compare(LATHE_RULE_CODES, LATHE_SCALAR_U8, expected, bytes, N);
+    return lathe_compare(LATHE_RULE_CODES, LATHE_SCALAR_U8, expected, bytes, N, 0);
 }
 
 Test(compare, codes_may_step_over_a_tie_rarely) {
@@ -138,11 +151,11 @@ Test(compare, scales_may_step_over_a_tie_rarely) {
     }
     expected[5] = (double)NAN;
     bytes[5] = 0xff;
-    cr_assert(lathe_compare(LATHE_RULE_SCALES, LATHE_SCALAR_E4M3, expected, bytes, N).pass);
+    cr_assert(lathe_compare(LATHE_RULE_SCALES, LATHE_SCALAR_E4M3, expected, bytes, N, 0).pass);
     ++bytes[20];
-    cr_assert(lathe_compare(LATHE_RULE_SCALES, LATHE_SCALAR_E4M3, expected, bytes, N).pass);
+    cr_assert(lathe_compare(LATHE_RULE_SCALES, LATHE_SCALAR_E4M3, expected, bytes, N, 0).pass);
     ++bytes[20];
-    cr_assert(!lathe_compare(LATHE_RULE_SCALES, LATHE_SCALAR_E4M3, expected, bytes, N).pass);
+    cr_assert(!lathe_compare(LATHE_RULE_SCALES, LATHE_SCALAR_E4M3, expected, bytes, N, 0).pass);
 }
 
 Test(compare, values_return_as_stored) {
