@@ -170,6 +170,28 @@ static lathe_status build_step(lathe_engine *e) {
     return status == LATHE_OK ? capture_all(e) : status;
 }
 
+/* What fails on one rank ends the build on all, at once and not at a deadline. */
+static lathe_status agree(lathe_engine *e, lathe_status status) {
+    lathe_group *group = e->options.group;
+    int64_t good = status == LATHE_OK;
+    if (!group)
+        return status;
+    const lathe_status met = lathe_group_agree_min(group, &good);
+    if (status != LATHE_OK)
+        return status;
+    if (met != LATHE_OK)
+        return lathe_engine_fail(e, met, "build: %s", group->message);
+    return good ? LATHE_OK : lathe_engine_fail(e, LATHE_DISAGREE, "another rank could not build");
+}
+
+static lathe_status agree_on_step(lathe_engine *e) {
+    lathe_group *group = e->options.group;
+    if (!group)
+        return LATHE_OK;
+    const lathe_status status = lathe_group_agree_hash(group, e->table->digest, "step.json");
+    return status == LATHE_OK ? status : lathe_engine_fail(e, status, "%s", group->message);
+}
+
 lathe_status lathe_build(lathe_engine *e, const lathe_weight_source *weights) {
     if (!e)
         return LATHE_INVALID;
@@ -180,10 +202,13 @@ lathe_status lathe_build(lathe_engine *e, const lathe_weight_source *weights) {
     lathe_status status = LATHE_OK;
     if (reason)
         status = lathe_engine_fail(e, e->unsupported_status, "%s", reason);
+    status = agree(e, status);
     if (status == LATHE_OK)
-        status = build_kernels(e);
+        status = agree_on_step(e);
     if (status == LATHE_OK)
-        status = build_memory(e, weights);
+        status = agree(e, build_kernels(e));
+    if (status == LATHE_OK)
+        status = agree(e, build_memory(e, weights));
     if (status == LATHE_OK)
         status = build_step(e);
     e->state = status == LATHE_OK ? LATHE_ENGINE_BUILT : LATHE_ENGINE_FAILED;

@@ -61,6 +61,9 @@ typedef struct lathe_device_ops {
                              size_t bytes);                                      /* synchronous */
     lathe_status (*fill)(lathe_device *d, void *to, uint8_t byte, size_t bytes); /* synchronous */
 
+    /* Lets kernels of `d` address the memory of `peer`, a device of the same kind and process. */
+    lathe_status (*open_peer)(lathe_device *d, const lathe_device *peer);
+
     /* Loads `entry` from what lathe_cache holds for this kernel: a cubin (cuda) or a shared object
      * (host), by path. */
     lathe_status (*load)(lathe_device *d, const char *path, const char *entry,
@@ -96,6 +99,9 @@ typedef struct lathe_device_ops {
  * where there is none. */
 LATHE_CHECKED lathe_status lathe_device_cuda_create(int ordinal, lathe_device **device,
                                                     char *message, size_t size);
+
+/* GPUs that the driver shows; 0 where there is no driver. */
+int lathe_device_cuda_count(void);
 
 /* The CPU device of rank `rank`. `seed` picks the schedule: the same seed gives the same
  * interleaving at one rank. */

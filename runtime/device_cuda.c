@@ -107,6 +107,27 @@ static lathe_status cuda_fill(lathe_device *base, void *to, uint8_t byte, size_t
     return status == LATHE_OK ? wait_main(d) : status;
 }
 
+static lathe_status cuda_open_peer(lathe_device *base, const lathe_device *peer) {
+    cuda_device *d = (cuda_device *)base;
+    const cuda_device *p = (const cuda_device *)peer;
+    int possible = 0;
+    if (d->device == p->device)
+        return LATHE_OK;
+    lathe_status status = cuda_enter(d);
+    if (status == LATHE_OK)
+        status = cuda_check(d, "cuDeviceCanAccessPeer",
+                            d->driver.peer_possible(&possible, d->device, p->device));
+    if (status != LATHE_OK)
+        return status;
+    if (!possible)
+        return cuda_refuse(d, LATHE_UNSUPPORTED,
+                           "GPU %d cannot address the memory of GPU %d (no peer access)", d->device,
+                           p->device);
+    const cu_result result = d->driver.peer_enable(p->context, 0);
+    return result == CU_PEER_ALREADY_ENABLED ? LATHE_OK
+                                             : cuda_check(d, "cuCtxEnablePeerAccess", result);
+}
+
 static lathe_status load_function(cuda_device *d, lathe_kernel *k, const void *image,
                                   const char *entry, uint32_t shared_bytes) {
     lathe_status status =
@@ -235,6 +256,7 @@ static const lathe_device_ops cuda_ops = {
     .copy_in = cuda_copy_in,
     .copy_out = cuda_copy_out,
     .fill = cuda_fill,
+    .open_peer = cuda_open_peer,
     .load = cuda_load,
     .unload = cuda_unload,
     .launch = cuda_launch,
@@ -345,4 +367,16 @@ lathe_status lathe_device_cuda_create(int ordinal, lathe_device **device, char *
     lathe_fail(out, status, "%s", d->base.message);
     cuda_destroy(&d->base);
     return status;
+}
+
+int lathe_device_cuda_count(void) {
+    lathe_driver driver;
+    char text[256];
+    int count = 0;
+    if (lathe_driver_open(&driver, (lathe_message_buffer){text, sizeof text}) != LATHE_OK)
+        return 0;
+    if (driver.device_count(&count) != CU_OK)
+        count = 0;
+    lathe_driver_close(&driver);
+    return count;
 }

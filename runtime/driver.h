@@ -26,6 +26,7 @@ typedef struct cu_graph_exec_handle *cu_graph_exec;
 enum {
     CU_OK = 0,
     CU_OUT_OF_MEMORY = 2,
+    CU_PEER_ALREADY_ENABLED = 704,
     CU_STREAM_OWN_ORDER = 1, /* not ordered with the default stream */
     CU_EVENT_WITHOUT_TIME = 2,
     CU_CAPTURE_THREAD = 1, /* calls of other threads do not end a capture */
@@ -88,6 +89,8 @@ typedef struct {
     X(device_attribute, cuDeviceGetAttribute, (int *value, int attribute, cu_device device))       \
     X(context_retain, cuDevicePrimaryCtxRetain, (cu_context * context, cu_device device))          \
     X(context_release, cuDevicePrimaryCtxRelease_v2, (cu_device device))                           \
+    X(peer_possible, cuDeviceCanAccessPeer, (int *possible, cu_device device, cu_device peer))     \
+    X(peer_enable, cuCtxEnablePeerAccess, (cu_context peer, unsigned int flags))                   \
     X(context_set, cuCtxSetCurrent, (cu_context context))                                          \
     X(memory_info, cuMemGetInfo_v2, (size_t * free, size_t * total))                               \
     X(memory_alloc, cuMemAlloc_v2, (cu_address * address, size_t bytes))                           \

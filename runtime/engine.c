@@ -193,10 +193,12 @@ static const char *refuse_cuda(lathe_engine *e) {
 }
 
 const char *lathe_unsupported(lathe_engine *e) {
-    if (e->table->tp > 1)
-        return refuse(e, LATHE_UNSUPPORTED,
-                      "tensor parallelism: the directory is for %d ranks, this engine is alone",
-                      e->table->tp);
+    const int world = e->options.group ? e->options.group->world : 1;
+    if (e->table->tp != world)
+        return refuse(
+            e, LATHE_UNSUPPORTED,
+            "tensor parallelism: the directory is for %d ranks, this engine's group has %d",
+            e->table->tp, world);
     if (e->options.device == LATHE_DEVICE_CUDA) {
         const char *reason = refuse_cuda(e);
         if (reason)

@@ -6,6 +6,7 @@
 
 #include "compile.h"
 #include "device.h"
+#include "group.h"
 #include "log.h"
 #include "pool.h"
 #include "step.h"
@@ -64,9 +65,11 @@ void lathe_engine_release(lathe_engine *e);
 LATHE_CHECKED lathe_status lathe_engine_reset_inputs(lathe_engine *e);
 LATHE_CHECKED lathe_status lathe_engine_clear_faults(lathe_engine *e);
 
-/* engine_mailbox.c: the seam for groups. Alone in its group, a rank is its own and only peer. */
+/* engine_mailbox.c. Collective where the engine has a group. */
 LATHE_CHECKED lathe_status lathe_engine_open_mailboxes(lathe_engine *e);
 void lathe_engine_close_mailboxes(lathe_engine *e);
+/* LATHE_PEER_LOST with rank, peer and exchange where a kernel gave up a wait. */
+LATHE_CHECKED lathe_status lathe_engine_read_faults(lathe_engine *e);
 
 /* engine_launches.c: resolves `prepare` and every variant into launches. */
 LATHE_CHECKED lathe_status lathe_engine_resolve(lathe_engine *e);

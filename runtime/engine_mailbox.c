@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Owns: the Mailbox structs that kernels get. Here a rank is alone: it is its own only peer. With a
- * group, the regions of all ranks come in through `base` and `peer_abort`; nothing else of an
- * engine changes. */
+ * Owns: the Mailbox structs that kernels get, and the rendezvous of their memory. A rank alone is
+ * its own and only peer; with a group every rank learns the others' regions by all-gather.
+ *
+ * The order matters: a region is emptied before anyone else knows of it, so that no early packet is
+ * lost, and every directed pair is proved by data before a kernel relies on it. */
+#include <stdio.h>
 #include <string.h>
 
 #include "engine.h"
 
 #define SLOTS 3
-#define TIMEOUT_NS 10000000000ull
+#define TIMEOUT_NS 2000000000ull
 
 /* As templates/prims/README.md lays it out. */
 typedef struct {
@@ -15,34 +18,145 @@ typedef struct {
     uint64_t slot_bytes, timeout_ns;
     void *epoch, *abort, *fault;
     uint32_t exchange, pad;
-    void *base[16];
-    void *peer_abort[16];
+    void *base[LATHE_GROUP_MAX];
+    void *peer_abort[LATHE_GROUP_MAX];
 } device_mailbox;
 
-/* One allocation: the struct, its words, then the slots. */
+/* One allocation: the struct, its words, then the slots: [slot][source rank][payload]. The words:
+ * fault at 0, epoch at 64, abort at 128, and what proves the pairs, a word per source, at 192. */
 #define WORDS_AT ((sizeof(device_mailbox) + 255) / 256 * 256)
+#define EPOCH_AT (WORDS_AT + 64)
+#define ABORT_AT (WORDS_AT + 128)
+#define PROOF_AT (WORDS_AT + 192)
 #define SLOTS_AT (WORDS_AT + 256)
 
-static lathe_status fill_mailbox(lathe_engine *e, const lathe_step_mailbox *m, char *memory) {
+/* What a rank tells the others. Same process: addresses are enough. */
+typedef struct {
+    const lathe_device *device;
+    char *memory;
+} handle;
+
+static int world_of(const lathe_engine *e) {
+    return e->options.group ? e->options.group->world : 1;
+}
+
+static uint64_t slot_bytes(const lathe_step_mailbox *m) {
+    return ((uint64_t)m->bytes + 15) / 16 * 16;
+}
+
+static lathe_status fail_group(lathe_engine *e, lathe_status status) {
+    return lathe_engine_fail(e, status, "mailboxes: %s", e->options.group->message);
+}
+
+static lathe_status gather_handles(lathe_engine *e, char *memory, handle *handles) {
+    const handle mine = {e->device, memory};
+    lathe_group *group = e->options.group;
+    if (!group) {
+        handles[0] = mine;
+        return LATHE_OK;
+    }
+    const lathe_status status = lathe_group_all_gather(group, &mine, sizeof mine, handles);
+    return status == LATHE_OK ? status : fail_group(e, status);
+}
+
+static lathe_status empty_region(lathe_engine *e, const lathe_step_mailbox *m, char *memory) {
     const lathe_device_ops *ops = e->device->ops;
-    const uint64_t slot_bytes = ((uint64_t)m->bytes + 15) / 16 * 16;
-    device_mailbox box = {
-        .rank = 0,
-        .world = 1,
-        .slot_bytes = slot_bytes,
-        .timeout_ns = TIMEOUT_NS,
-        .fault = memory + WORDS_AT,
-        .epoch = memory + WORDS_AT + 64,
-        .abort = memory + WORDS_AT + 128,
-        .exchange = (uint32_t)m->index,
-    };
-    box.base[0] = memory + SLOTS_AT;
-    box.peer_abort[0] = box.abort;
     lathe_status status = ops->fill(e->device, memory, 0, SLOTS_AT);
     if (status == LATHE_OK) /* every word of an empty slot is the sentinel */
-        status = ops->fill(e->device, memory + SLOTS_AT, 0xff, (size_t)slot_bytes * SLOTS);
+        status = ops->fill(e->device, memory + SLOTS_AT, 0xff,
+                           (size_t)slot_bytes(m) * SLOTS * (size_t)world_of(e));
+    return status == LATHE_OK ? status : lathe_engine_fail_device(e, status, m->name);
+}
+
+static lathe_status write_struct(lathe_engine *e, const lathe_step_mailbox *m, char *memory,
+                                 const handle *handles) {
+    device_mailbox box = {
+        .rank = (uint32_t)e->options.rank,
+        .world = (uint32_t)world_of(e),
+        .slot_bytes = slot_bytes(m),
+        .timeout_ns = e->options.timeout_ns ? e->options.timeout_ns : TIMEOUT_NS,
+        .fault = memory + WORDS_AT,
+        .epoch = memory + EPOCH_AT,
+        .abort = memory + ABORT_AT,
+        .exchange = (uint32_t)m->index,
+    };
+    for (int r = 0; r < world_of(e); ++r) {
+        box.base[r] = handles[r].memory + SLOTS_AT;
+        box.peer_abort[r] = handles[r].memory + ABORT_AT;
+    }
+    const lathe_status status = e->device->ops->copy_in(e->device, memory, &box, sizeof box);
+    return status == LATHE_OK ? status : lathe_engine_fail_device(e, status, m->name);
+}
+
+static uint32_t proof_word(int from, int to) {
+    return 0x4c610000u + (uint32_t)(from * LATHE_GROUP_MAX + to);
+}
+
+/* Every rank writes a word of its own into every other rank's memory. */
+static lathe_status write_proofs(lathe_engine *e, const handle *handles) {
+    lathe_status status = LATHE_OK;
+    for (int r = 0; r < world_of(e) && status == LATHE_OK; ++r) {
+        const uint32_t word = proof_word(e->options.rank, r);
+        if (r != e->options.rank)
+            status = e->device->ops->open_peer(e->device, handles[r].device);
+        if (status == LATHE_OK)
+            status = e->device->ops->copy_in(
+                e->device, handles[r].memory + PROOF_AT + 4 * e->options.rank, &word, sizeof word);
+    }
+    return status;
+}
+
+static lathe_status read_proofs(lathe_engine *e, char *memory, int *missing) {
+    uint32_t words[LATHE_GROUP_MAX];
+    const lathe_status status =
+        e->device->ops->copy_out(e->device, words, memory + PROOF_AT, sizeof words);
+    for (int r = 0; r < world_of(e); ++r)
+        if (status == LATHE_OK && words[r] != proof_word(r, e->options.rank))
+            *missing = r;
+    return status;
+}
+
+/* Agreed on every rank: a pair that fails refuses the build everywhere, never on one side only. */
+static lathe_status prove_pairs(lathe_engine *e, const lathe_step_mailbox *m, char *memory,
+                                const handle *handles) {
+    lathe_group *group = e->options.group;
+    int missing = -1;
+    lathe_status status = write_proofs(e, handles);
+    char reason[1024] = "";
+    if (status != LATHE_OK)
+        snprintf(reason, sizeof reason, "%s", e->device->message);
+    int64_t good = status == LATHE_OK;
+    lathe_status met = lathe_group_agree_min(group, &good);
+    if (met == LATHE_OK && good && (status = read_proofs(e, memory, &missing)) == LATHE_OK &&
+        missing >= 0) {
+        status = LATHE_UNSUPPORTED;
+        snprintf(reason, sizeof reason, "what rank %d wrote did not arrive", missing);
+    }
+    if (met == LATHE_OK && good) {
+        good = status == LATHE_OK;
+        met = lathe_group_agree_min(group, &good);
+    }
+    if (met != LATHE_OK)
+        return fail_group(e, met);
+    if (good)
+        return LATHE_OK;
+    return lathe_engine_fail(e, LATHE_UNSUPPORTED, "mailbox %s: %.900s", m->name,
+                             reason[0] ? reason : "another rank cannot reach its peers");
+}
+
+static lathe_status open_mailbox(lathe_engine *e, const lathe_step_mailbox *m, void **memory) {
+    handle handles[LATHE_GROUP_MAX];
+    const size_t bytes = SLOTS_AT + (size_t)slot_bytes(m) * SLOTS * (size_t)world_of(e);
+    lathe_status status = e->device->ops->alloc(e->device, bytes, memory);
+    if (status != LATHE_OK)
+        return lathe_engine_fail_device(e, status, m->name);
+    status = empty_region(e, m, *memory);
     if (status == LATHE_OK)
-        status = ops->copy_in(e->device, memory, &box, sizeof box);
+        status = gather_handles(e, *memory, handles);
+    if (status == LATHE_OK)
+        status = write_struct(e, m, *memory, handles);
+    if (status == LATHE_OK && e->options.group)
+        status = prove_pairs(e, m, *memory, handles);
     return status;
 }
 
@@ -52,13 +166,36 @@ lathe_status lathe_engine_open_mailboxes(lathe_engine *e) {
     if (!e->mailboxes)
         return lathe_engine_fail(e, LATHE_NO_MEMORY, "no memory for mailboxes");
     for (int i = 0; i < t->mailbox_count; ++i) {
-        const size_t slot_bytes = ((size_t)t->mailboxes[i].bytes + 15) / 16 * 16;
-        lathe_status status =
-            e->device->ops->alloc(e->device, SLOTS_AT + slot_bytes * SLOTS, &e->mailboxes[i]);
-        if (status == LATHE_OK)
-            status = fill_mailbox(e, &t->mailboxes[i], e->mailboxes[i]);
+        const lathe_status status = open_mailbox(e, &t->mailboxes[i], &e->mailboxes[i]);
         if (status != LATHE_OK)
-            return lathe_engine_fail_device(e, status, t->mailboxes[i].name);
+            return status;
+    }
+    return LATHE_OK;
+}
+
+/* Reads back what a kernel left when it gave up a wait. */
+lathe_status lathe_engine_read_faults(lathe_engine *e) {
+    for (int i = 0; e->mailboxes && i < e->table->mailbox_count; ++i) {
+        uint64_t fault[4];
+        uint32_t aborted;
+        char *memory = e->mailboxes[i];
+        lathe_status status =
+            e->device->ops->copy_out(e->device, fault, memory + WORDS_AT, sizeof fault);
+        if (status == LATHE_OK)
+            status =
+                e->device->ops->copy_out(e->device, &aborted, memory + ABORT_AT, sizeof aborted);
+        const char *name = e->table->mailboxes[i].name;
+        if (status != LATHE_OK)
+            return lathe_engine_fail_device(e, status, name);
+        if (fault[0])
+            return lathe_engine_fail(
+                e, LATHE_PEER_LOST,
+                "rank %d: exchange %s, number %llu: rank %llu did not come in time",
+                e->options.rank, name, (unsigned long long)fault[3], (unsigned long long)fault[1]);
+        if (aborted)
+            return lathe_engine_fail(e, LATHE_PEER_LOST,
+                                     "rank %d: exchange %s was given up by another rank",
+                                     e->options.rank, name);
     }
     return LATHE_OK;
 }

@@ -12,8 +12,6 @@
 
 #define LATHE_GROUP_MAX 16 /* ranks; what a Mailbox has room for */
 
-typedef struct lathe_group lathe_group;
-
 typedef struct {
     lathe_status (*all_gather)(lathe_group *g, const void *mine, size_t bytes, void *all);
     void (*destroy)(lathe_group *g);

@@ -252,6 +252,13 @@ static void host_destroy(lathe_device *d) {
     free(h);
 }
 
+/* Memory of the process is everyone's. */
+static lathe_status host_open_peer(lathe_device *base, const lathe_device *peer) {
+    (void)base;
+    (void)peer;
+    return LATHE_OK;
+}
+
 static const lathe_device_ops ops = {
     .destroy = host_destroy,
     .alloc = host_alloc,
@@ -259,6 +266,7 @@ static const lathe_device_ops ops = {
     .copy_in = host_copy_in,
     .copy_out = host_copy_out,
     .fill = host_fill,
+    .open_peer = host_open_peer,
     .load = host_load,
     .unload = host_unload,
     .launch = lathe_host_launch_enqueue,

@@ -45,6 +45,7 @@ typedef enum {
 const char *lathe_status_name(lathe_status status);
 
 typedef struct lathe_engine lathe_engine;
+typedef struct lathe_group lathe_group; /* ranks that build and run together: group.h */
 
 typedef enum { LATHE_DEVICE_HOST = 0, LATHE_DEVICE_CUDA = 1 } lathe_device_kind;
 
@@ -70,13 +71,16 @@ typedef struct {
     bool no_graphs;    /* lathe_run launches op by op */
     lathe_log log;     /* or NULL */
     void *log_context;
+    lathe_group *group; /* of tp ranks; NULL where tp is 1. Outlives the engine */
+    uint64_t
+        timeout_ns; /* of a wait for a peer in a step; 0: 2 s. Virtual time on the host device */
 } lathe_options;
 
 /* Defaults: host device, rank 0, all else zero. */
 #define LATHE_OPTIONS_INIT                                                                         \
     {                                                                                              \
         sizeof(lathe_options), NULL, LATHE_DEVICE_HOST, 0, 0, 0, NULL, NULL, 0, 0, false, false,   \
-            NULL, NULL                                                                             \
+            NULL, NULL, NULL, 0                                                                    \
     }
 
 /* Reads step.json and opens the device. On failure *engine is NULL and `message` holds the reason.

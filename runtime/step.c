@@ -136,6 +136,10 @@ lathe_status lathe_finish(lathe_engine *e) {
     lathe_status status = check_built(e, "lathe_finish");
     if (status == LATHE_OK)
         status = lathe_engine_synchronize(e);
+    if (status == LATHE_OK)
+        status = lathe_engine_read_faults(e);
+    if (status == LATHE_PEER_LOST) /* the epochs of the ranks no longer agree */
+        e->state = LATHE_ENGINE_FAILED;
     if (status != LATHE_OK || lathe_step_table_find_buffer(e->table, "faults") < 0)
         return status;
     int32_t word = 0;

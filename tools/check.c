@@ -18,7 +18,7 @@ static int count_instances(const lathe_step_buffer *b) {
 static lathe_status create_images(lathe_check_state *c) {
     for (int rank = 0; rank < c->ranks; ++rank) {
         lathe_engine *e = c->options->engines[rank];
-        c->weights[rank] = lathe_image_create(e);
+        c->weights[rank] = c->options->weights ? c->options->weights[rank] : lathe_image_create(e);
         c->start[rank] = lathe_image_create(e);
         c->end[rank] = lathe_image_create(e);
         c->defined[rank] = lathe_image_create(e);
@@ -51,7 +51,8 @@ static void free_state(lathe_check_state *c) {
     free(c->saved);
     free(c->written);
     for (int rank = 0; rank < c->ranks; ++rank) {
-        lathe_image_destroy(c->weights[rank]);
+        if (!c->options->weights)
+            lathe_image_destroy(c->weights[rank]);
         lathe_image_destroy(c->start[rank]);
         lathe_image_destroy(c->end[rank]);
         lathe_image_destroy(c->defined[rank]);

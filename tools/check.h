@@ -13,12 +13,15 @@
 typedef struct {
     lathe_engine *const *engines; /* one per rank, built */
     int ranks;
+    struct lathe_image *const
+        *weights; /* per rank: host copies kept from check to check; NULL: own */
     int variant;
     uint64_t seed;      /* of inputs, sampled columns and jitter */
     int64_t context;    /* tokens of the longest request; 0: the maximum */
     bool padding;       /* the last request of several is padding */
     bool whole_step;    /* compare with the chained reference: calm weights only */
     bool schedules;     /* run the normal schedule and the graph and compare bits */
+    int64_t replays;    /* of the graph; 0 means 1 */
     double noise;       /* that a golden case records for the whole step; 0: measure */
     const char *inputs; /* folder of named values that replace the step's own, or NULL */
     const char *dump;   /* folder for what every launch wrote, or NULL */

@@ -90,7 +90,7 @@ static void store_value(chain *h, int rank, const lathe_step_value *v, const dou
 /* How far the device's values are from the chain's, for the list. */
 static void note_distance(chain *h, int index, const lathe_step_value *v,
                           const lathe_ref_value *r) {
-    const ptrdiff_t b = v->buffer - h->c->table->buffers;
+    const int b = lathe_step_table_find_buffer(h->c->table, v->buffer->name);
     if (!h->worst || !r->after || !is_real(v->arg->dtype))
         return;
     const lathe_comparison q = lathe_compare(LATHE_RULE_STEP, v->arg->dtype, r->out, r->after,

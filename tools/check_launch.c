@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "check_state.h"
+#include "ranks.h"
 
 #define POISON_REAL 0xff /* NaN in every floating type */
 #define POISON_INTEGER 0xf5
@@ -105,13 +106,12 @@ static lathe_status launch_all(trial *t) {
         if (status != LATHE_OK)
             return lathe_check_refuse_engine(c, rank, status);
     }
-    for (int rank = 0; rank < c->ranks; ++rank) {
-        const lathe_status status = lathe_engine_synchronize(c->options->engines[rank]);
-        if (status != LATHE_OK)
-            return lathe_check_refuse(c, status, "%s: rank %d: %s", t->launch[0]->kernel->name,
-                                      rank, lathe_message(c->options->engines[rank]));
-    }
-    return LATHE_OK;
+    int rank = 0;
+    const lathe_status status = lathe_ranks_synchronize(c->options->engines, c->ranks, &rank);
+    if (status == LATHE_OK)
+        return status;
+    return lathe_check_refuse(c, status, "%s: rank %d: %s", t->launch[0]->kernel->name, rank,
+                              lathe_message(c->options->engines[rank]));
 }
 
 static void note(trial *t, const char *what, const lathe_step_value *v, int rank) {
@@ -215,7 +215,20 @@ static int64_t count_changed(const trial *t, const lathe_step_value *v, const sl
     return changed;
 }
 
-/* Marks the bytes whose value the reference defines. With sampled columns all count as defined. */
+/* Whether the reference defines an element. With sampled columns a row counts as a whole: it is
+ * defined where any of its columns is. */
+static bool is_defined(const trial *t, const lathe_step_value *v, const slot *s, int64_t i) {
+    if (t->ref.block == 1)
+        return !lathe_ref_is_unset(s->out[i]);
+    const int64_t columns = v->shape.count ? v->shape.dim[v->shape.count - 1] : 1;
+    const int64_t begin = i / columns * columns;
+    for (int64_t c = 0; c < columns; ++c)
+        if (!lathe_ref_is_unset(s->out[begin + c]))
+            return true;
+    return false;
+}
+
+/* Marks the bytes whose value the reference defines. */
 static void mark_defined(trial *t, int rank, const lathe_step_value *v, const slot *s) {
     const size_t item = lathe_scalar_bytes(v->arg->dtype);
     const int64_t count = lathe_step_shape_count(&v->shape, 0);
@@ -225,7 +238,7 @@ static void mark_defined(trial *t, int rank, const lathe_step_value *v, const sl
         return;
     memset(mask, 0, bytes);
     for (int64_t i = 0; i < count; ++i)
-        if (t->ref.block != 1 || !lathe_ref_is_unset(s->out[i]))
+        if (is_defined(t, v, s, i))
             memset(mask + (size_t)i * item, 1, item);
 }
 
@@ -268,7 +281,8 @@ static void keep_values(trial *t, int index) {
             slot *s = &t->slots[rank * t->values + i];
             if (!v->buffer || !writes(v))
                 continue;
-            c->written[v->buffer - c->table->buffers] = lathe_check_writer(t->launch[rank]);
+            c->written[lathe_step_table_find_buffer(c->table, v->buffer->name)] =
+                lathe_check_writer(t->launch[rank]);
             if (index >= 0 && c->saved && v->buffer->lifetime != LATHE_LIFETIME_KV) {
                 c->saved[index].values[rank * t->values + i] = s->after;
                 s->after = NULL;

@@ -61,7 +61,8 @@ static lathe_status override_value(lathe_check_state *c, const lathe_step_launch
     const lathe_step_value *v = &launch[0]->values[index];
     char name[LATHE_NAMED_BYTES];
     lathe_npy array;
-    lathe_check_name(v, c->written[v->buffer - c->table->buffers], name, sizeof name);
+    lathe_check_name(v, c->written[lathe_step_table_find_buffer(c->table, v->buffer->name)], name,
+                     sizeof name);
     lathe_status status = lathe_named_read(c->options->inputs, name, &array, c->message, c->size);
     if (status != LATHE_OK || !array.data)
         return status;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "check_state.h"
+#include "ranks.h"
 
 typedef enum { SCHEDULE_NORMAL, SCHEDULE_GRAPH, SCHEDULES } schedule;
 
@@ -58,12 +59,9 @@ static lathe_status run(lathe_check_state *c, schedule s) {
         if (status != LATHE_OK)
             return lathe_check_refuse_engine(c, rank, status);
     }
-    for (int rank = 0; rank < c->ranks; ++rank) {
-        const lathe_status status = lathe_engine_synchronize(c->options->engines[rank]);
-        if (status != LATHE_OK)
-            return lathe_check_refuse_engine(c, rank, status);
-    }
-    return LATHE_OK;
+    int rank = 0;
+    const lathe_status status = lathe_ranks_synchronize(c->options->engines, c->ranks, &rank);
+    return status == LATHE_OK ? status : lathe_check_refuse_engine(c, rank, status);
 }
 
 /* Number of defined bytes that differ; `first` is the first of them. */
@@ -139,13 +137,17 @@ lathe_status lathe_check_schedules(lathe_check_state *c) {
     check_graph(c);
     for (int s = 0; s < SCHEDULES; ++s) {
         bool same = true;
-        lathe_status status = reset(c);
-        if (status == LATHE_OK)
-            status = run(c, (schedule)s);
-        if (status == LATHE_OK)
-            status = compare(c, (schedule)s, &same);
-        if (status != LATHE_OK)
-            return status;
+        const int64_t times =
+            s == SCHEDULE_GRAPH && c->options->replays > 1 ? c->options->replays : 1;
+        for (int64_t i = 0; i < times && same; ++i) {
+            lathe_status status = reset(c);
+            if (status == LATHE_OK)
+                status = run(c, (schedule)s);
+            if (status == LATHE_OK)
+                status = compare(c, (schedule)s, &same);
+            if (status != LATHE_OK)
+                return status;
+        }
         c->result->failed += !same;
         if (c->options->out && !(same && c->options->failures_only))
             fprintf(c->options->out, "%-12s %-34s %-30s %-32s %s\n", "bits", names[s],

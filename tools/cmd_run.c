@@ -9,6 +9,8 @@
 #include "check.h"
 #include "commands.h"
 #include "generated.h"
+#include "image.h"
+#include "ranks.h"
 #include "run_options.h"
 #include "run_steps.h"
 #include "step_files.h"
@@ -23,12 +25,13 @@ const char lathe_cmd_run_summary[] = "build a step and run it, or check it again
 typedef struct {
     lathe_run_options o;
     lathe_generated generated;
-    lathe_engine *engine;
+    lathe_ranks ranks;
     const lathe_step_table *table;
     lathe_safetensors *checkpoint;
     lathe_synthetic synthetic;
     bool is_synthetic;
-    lathe_weights weights;
+    lathe_weight_reader reader;
+    lathe_image *images[LATHE_GROUP_MAX]; /* of weights, read back once */
     char message[MESSAGE_BYTES];
 } run;
 
@@ -74,21 +77,22 @@ static int create_engine(run *r) {
     o.cache = r->o.cache;
     o.kv_pages = r->o.pages;
     o.log = show_progress;
-    const lathe_status status = lathe_create(&o, &r->engine, r->message, sizeof r->message);
+    const lathe_status status = lathe_ranks_create(&o, &r->ranks, r->message, sizeof r->message);
     if (status != LATHE_OK)
         return fail(status, r->message);
-    const char *reason = lathe_unsupported(r->engine);
-    if (reason)
-        return fail(LATHE_UNSUPPORTED, reason);
-    r->table = lathe_engine_table(r->engine);
+    for (int rank = 0; rank < r->ranks.count; ++rank) {
+        const char *reason = lathe_unsupported(r->ranks.engines[rank]);
+        if (reason)
+            return fail(LATHE_UNSUPPORTED, reason);
+    }
+    r->table = lathe_engine_table(r->ranks.engines[0]);
     return LATHE_EXIT_OK;
 }
 
 static int open_weights(run *r) {
-    r->weights = (lathe_weights){r->table, 0, {NULL, NULL}};
     r->is_synthetic = lathe_synthetic_parse(r->o.weights, &r->synthetic);
     if (r->is_synthetic) {
-        r->weights.reader = lathe_synthetic_reader(&r->synthetic);
+        r->reader = lathe_synthetic_reader(&r->synthetic);
         return LATHE_EXIT_OK;
     }
     lathe_status status =
@@ -97,21 +101,38 @@ static int open_weights(run *r) {
         status = lathe_weights_check(r->table, r->checkpoint, r->message, sizeof r->message);
     if (status != LATHE_OK)
         return fail(status, r->message);
-    r->weights.reader = lathe_weights_checkpoint(r->checkpoint);
+    r->reader = lathe_weights_checkpoint(r->checkpoint);
     return LATHE_EXIT_OK;
 }
 
 static int build(run *r) {
-    const lathe_weight_source source = lathe_weights_source(&r->weights);
-    const lathe_status status = lathe_build(r->engine, &source);
-    return status == LATHE_OK ? LATHE_EXIT_OK : fail(status, lathe_message(r->engine));
+    lathe_weights weights[LATHE_GROUP_MAX];
+    lathe_weight_source sources[LATHE_GROUP_MAX];
+    for (int rank = 0; rank < r->ranks.count; ++rank) {
+        weights[rank] = (lathe_weights){r->table, rank, r->reader};
+        sources[rank] = lathe_weights_source(&weights[rank]);
+    }
+    const lathe_status status =
+        lathe_ranks_build(&r->ranks, sources, r->message, sizeof r->message);
+    return status == LATHE_OK ? LATHE_EXIT_OK : fail(status, r->message);
+}
+
+static int make_images(run *r) {
+    for (int rank = 0; rank < r->ranks.count; ++rank) {
+        r->images[rank] = lathe_image_create(r->ranks.engines[rank]);
+        if (!r->images[rank])
+            return fail(LATHE_NO_MEMORY, "no memory");
+    }
+    return LATHE_EXIT_OK;
 }
 
 static int check_step(run *r, int variant, int64_t context, uint64_t seed, int *failed) {
     const bool unkind = r->is_synthetic && r->synthetic.unkind;
     lathe_check_result result;
-    const lathe_check_options o = {.engines = &r->engine,
-                                   .ranks = 1,
+    const lathe_check_options o = {.engines = r->ranks.engines,
+                                   .ranks = r->ranks.count,
+                                   .weights = r->images,
+                                   .replays = r->o.replays,
                                    .variant = variant,
                                    .seed = seed,
                                    .context = context,
@@ -139,7 +160,8 @@ static int check_step(run *r, int variant, int64_t context, uint64_t seed, int *
 }
 
 static int run_step(run *r, int variant, int64_t context) {
-    const lathe_run_steps_options o = {.engine = r->engine,
+    const lathe_run_steps_options o = {.engines = r->ranks.engines,
+                                       .ranks = r->ranks.count,
                                        .variant = variant,
                                        .context = context,
                                        .seed = r->o.seed,
@@ -222,7 +244,9 @@ static int make_dump_folder(const run *r) {
 }
 
 static void clean_up(run *r) {
-    lathe_destroy(r->engine);
+    for (int rank = 0; rank < r->ranks.count; ++rank)
+        lathe_image_destroy(r->images[rank]);
+    lathe_ranks_destroy(&r->ranks);
     lathe_safetensors_close(r->checkpoint);
     lathe_generated_close(&r->generated);
     free(r);
@@ -246,6 +270,8 @@ int lathe_cmd_run(int argc, char **argv) {
         status = open_weights(r);
     if (status == LATHE_EXIT_OK)
         status = build(r);
+    if (status == LATHE_EXIT_OK && r->o.check)
+        status = make_images(r);
     if (status == LATHE_EXIT_OK)
         status = run_variants(r);
     clean_up(r);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Host copies of buffers, kept by buffer number and instance. */
+ * Host copies of buffers, kept by buffer number and instance. Buffers are known by name, since
+ * every rank has a table of its own. */
 #include "image.h"
 
 #include <stdlib.h>
@@ -43,7 +44,7 @@ void lathe_image_destroy(lathe_image *image) {
 
 /* Where the copy of an instance is kept, or NULL. */
 static void **find_place(lathe_image *image, const lathe_step_buffer *buffer, int layer) {
-    const ptrdiff_t b = buffer - image->table->buffers;
+    const int b = lathe_step_table_find_buffer(image->table, buffer->name);
     const int i = lathe_step_buffer_instance(buffer, layer);
     if (i < 0)
         return NULL;
@@ -93,7 +94,7 @@ void *lathe_image_make(lathe_image *image, const lathe_step_buffer *buffer, int 
 }
 
 void *lathe_image_find(const lathe_image *image, const lathe_step_buffer *buffer, int layer) {
-    const ptrdiff_t b = buffer - image->table->buffers;
+    const int b = lathe_step_table_find_buffer(image->table, buffer->name);
     const int i = lathe_step_buffer_instance(buffer, layer);
     return image->copies[b] && i >= 0 ? image->copies[b][i] : NULL;
 }

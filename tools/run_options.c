@@ -21,6 +21,8 @@ static const char help[] =
     "[calm:1]\n"
     "  --inputs DIR       step inputs, and in check mode any value, from DIR/NAME.npy\n"
     "  --dump DIR         write what every launch wrote (with --check), else the outputs\n"
+    "  --replays N        with --check: replays of the captured graph whose bits are compared  "
+    "[1]\n"
     "  --steps N          steps to run  [1]\n"
     "  --seed S           of the step's inputs  [1]\n"
     "  --context N,...    tokens of the longest request; several are run in turn  [the maximum]\n"
@@ -106,6 +108,8 @@ static int parse_pair(const char *name, const char *value, lathe_run_options *o)
         return parse_device(value, o);
     if (strcmp(name, "--steps") == 0)
         return parse_number(name, value, 1, &o->steps);
+    if (strcmp(name, "--replays") == 0)
+        return parse_number(name, value, 1, &o->replays);
     if (strcmp(name, "--pages") == 0)
         return parse_number(name, value, 1, &o->pages);
     if (strcmp(name, "--seed") == 0)
@@ -153,8 +157,8 @@ static int parse_argument(int argc, char **argv, int *i, lathe_run_options *o) {
 }
 
 int lathe_run_options_parse(int argc, char **argv, lathe_run_options *options) {
-    *options =
-        (lathe_run_options){.weights = "calm:1", .tp = "1", .steps = 1, .seed = 1, .schedule = 1};
+    *options = (lathe_run_options){
+        .weights = "calm:1", .tp = "1", .steps = 1, .replays = 1, .seed = 1, .schedule = 1};
     for (int i = 1; i < argc; ++i) {
         const int status = parse_argument(argc, argv, &i, options);
         if (status != 0)

@@ -9,6 +9,7 @@
 
 #include "image.h"
 #include "named.h"
+#include "ranks.h"
 #include "step_files.h"
 #include "step_inputs.h"
 
@@ -19,12 +20,16 @@ typedef struct {
     size_t size;
 } runner;
 
-static lathe_status fail(const runner *r, lathe_status status) {
-    snprintf(r->message, r->size, "%s", lathe_message(r->o->engine));
+static lathe_status fail_rank(const runner *r, int rank, lathe_status status) {
+    snprintf(r->message, r->size, "%s", lathe_message(r->o->engines[rank]));
     return status;
 }
 
-static lathe_status plan(const runner *r, lathe_step_plan *p) {
+static lathe_status fail(const runner *r, lathe_status status) {
+    return fail_rank(r, 0, status);
+}
+
+static lathe_status plan(const runner *r, int rank, lathe_step_plan *p) {
     const lathe_step_variant *v = &r->table->variants[r->o->variant];
     lathe_batch batch = {.size = sizeof batch,
                          .requests = v->requests,
@@ -34,8 +39,8 @@ static lathe_status plan(const runner *r, lathe_step_plan *p) {
     for (int g = 0; g < r->table->group_count; ++g)
         if (r->table->groups[g].table_width > batch.table_width)
             batch.table_width = r->table->groups[g].table_width;
-    const lathe_status status = lathe_plan(r->o->engine, &batch, p);
-    return status == LATHE_OK ? status : fail(r, status);
+    const lathe_status status = lathe_plan(r->o->engines[rank], &batch, p);
+    return status == LATHE_OK ? status : fail_rank(r, rank, status);
 }
 
 /* Calls `visit` for every instance of the outputs. */
@@ -60,7 +65,7 @@ static lathe_status compare_output(const runner *r, lathe_image *first, const la
     size_t bytes = 0;
     const bool known = lathe_image_find(first, b, layer) != NULL;
     const void *then = lathe_image_read(first, b, layer, &bytes);
-    lathe_image *image = known ? lathe_image_create(r->o->engine) : NULL;
+    lathe_image *image = known ? lathe_image_create(r->o->engines[0]) : NULL;
     const void *now = image ? lathe_image_read(image, b, layer, NULL) : then;
     if (then && now && memcmp(then, now, bytes) != 0)
         *(bool *)identical = false;
@@ -85,17 +90,33 @@ static double read_clock(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
+/* One step on every rank: all enqueued, then all waited for together. */
+static lathe_status run_once(const runner *r, const lathe_step_plan *plans) {
+    int rank = 0;
+    for (; rank < r->o->ranks; ++rank) {
+        const lathe_status status = lathe_run(r->o->engines[rank], &plans[rank]);
+        if (status != LATHE_OK)
+            return fail_rank(r, rank, status);
+    }
+    lathe_status status = lathe_ranks_synchronize(r->o->engines, r->o->ranks, &rank);
+    for (int i = 0; status == LATHE_OK && i < r->o->ranks; ++i) {
+        rank = i;
+        status = lathe_finish(r->o->engines[i]);
+    }
+    return status == LATHE_OK ? status : fail_rank(r, rank, status);
+}
+
 static lathe_status run_all(const runner *r, lathe_image *first, lathe_run_steps_result *result) {
-    lathe_step_plan p;
-    lathe_status status = plan(r, &p);
+    lathe_step_plan plans[LATHE_GROUP_MAX];
+    lathe_status status = LATHE_OK;
+    for (int rank = 0; status == LATHE_OK && rank < r->o->ranks; ++rank)
+        status = plan(r, rank, &plans[rank]);
     double spent = 0;
     for (int64_t i = 0; status == LATHE_OK && i < r->o->steps; ++i) {
         const double begin = read_clock();
-        status = lathe_run(r->o->engine, &p);
-        if (status == LATHE_OK)
-            status = lathe_finish(r->o->engine);
+        status = run_once(r, plans);
         if (status != LATHE_OK)
-            return fail(r, status);
+            return status;
         spent += read_clock() - begin;
         status = for_outputs(r, first, compare_output, &result->identical);
     }
@@ -107,16 +128,18 @@ static lathe_status run_all(const runner *r, lathe_image *first, lathe_run_steps
 
 lathe_status lathe_run_steps(const lathe_run_steps_options *options, lathe_run_steps_result *result,
                              char *message, size_t size) {
-    const runner r = {options, lathe_engine_table(options->engine), message, size};
+    const runner r = {options, lathe_engine_table(options->engines[0]), message, size};
     const bool files = options->inputs && lathe_step_files_exist(options->inputs);
     const lathe_step_inputs inputs = {
         .seed = options->seed, .context = options->context, .from = files ? options->inputs : NULL};
     *result = (lathe_run_steps_result){.identical = true};
-    lathe_status status =
-        lathe_step_inputs_write(options->engine, options->variant, &inputs, message, size);
+    lathe_status status = LATHE_OK;
+    for (int rank = 0; status == LATHE_OK && rank < options->ranks; ++rank)
+        status = lathe_step_inputs_write(options->engines[rank], options->variant, &inputs, message,
+                                         size);
     if (status != LATHE_OK)
         return status;
-    lathe_image *first = lathe_image_create(options->engine);
+    lathe_image *first = lathe_image_create(options->engines[0]);
     if (!first) {
         snprintf(message, size, "no memory");
         return LATHE_NO_MEMORY;

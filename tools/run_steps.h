@@ -7,7 +7,8 @@
 #include "step.h"
 
 typedef struct {
-    lathe_engine *engine;
+    lathe_engine *const *engines; /* one per rank, built */
+    int ranks;
     int variant;
     int64_t context; /* 0: the maximum */
     uint64_t seed;

@@ -143,6 +143,16 @@ cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device) {
                                                : 132;
     return CU_OK;
 }
+cu_result cuDeviceCanAccessPeer(int *possible, cu_device device, cu_device peer) {
+    ENTER();
+    *possible = device != peer;
+    return CU_OK;
+}
+
+cu_result cuCtxEnablePeerAccess(cu_context peer, unsigned int flags) {
+    ENTER();
+    return peer && flags == 0 ? CU_OK : INVALID;
+}
 cu_result cuDevicePrimaryCtxRetain(cu_context *out, cu_device device) {
     ENTER();
     (void)device;

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A thread per rank for whatever ranks can only do together. */
+#include "ranks.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MEETING_NS                                                                                 \
+    120000000000ull /* compiling and loading take long on one rank before all meet                 \
+                     */
+
+typedef struct {
+    lathe_engine *engine;
+    const lathe_weight_source *source; /* NULL: synchronize */
+    lathe_status status;
+} member;
+
+static void *act(void *context) {
+    member *m = context;
+    m->status = m->source ? lathe_build(m->engine, m->source) : lathe_engine_synchronize(m->engine);
+    return NULL;
+}
+
+/* The first status that is not LATHE_OK, a cause before its consequence on other ranks. */
+static lathe_status act_all(member *members, int count, int *rank) {
+    pthread_t threads[LATHE_GROUP_MAX];
+    bool started[LATHE_GROUP_MAX] = {false};
+    for (int r = 1; r < count; ++r)
+        started[r] = pthread_create(&threads[r], NULL, act, &members[r]) == 0;
+    act(&members[0]);
+    for (int r = 1; r < count; ++r) {
+        if (started[r])
+            pthread_join(threads[r], NULL);
+        else
+            members[r].status = LATHE_NO_MEMORY;
+    }
+    for (int r = 0; r < count; ++r)
+        if (members[r].status != LATHE_OK && members[r].status != LATHE_DISAGREE) {
+            *rank = r;
+            return members[r].status;
+        }
+    for (int r = 0; r < count; ++r)
+        if (members[r].status != LATHE_OK) {
+            *rank = r;
+            return members[r].status;
+        }
+    return LATHE_OK;
+}
+
+lathe_status lathe_ranks_synchronize(lathe_engine *const *engines, int count, int *rank) {
+    member members[LATHE_GROUP_MAX] = {{0}};
+    for (int r = 0; r < count; ++r)
+        members[r].engine = engines[r];
+    return act_all(members, count, rank);
+}
+
+lathe_status lathe_ranks_build(lathe_ranks *ranks, const lathe_weight_source *sources,
+                               char *message, size_t size) {
+    member members[LATHE_GROUP_MAX] = {{0}};
+    int rank = 0;
+    for (int r = 0; r < ranks->count; ++r)
+        members[r] = (member){ranks->engines[r], &sources[r], LATHE_OK};
+    const lathe_status status = act_all(members, ranks->count, &rank);
+    if (status != LATHE_OK && ranks->count == 1)
+        snprintf(message, size, "%s", lathe_message(ranks->engines[0]));
+    else if (status != LATHE_OK)
+        snprintf(message, size, "rank %d: %s", rank, lathe_message(ranks->engines[rank]));
+    return status;
+}
+
+/* The number of ranks stands in step.json. */
+static lathe_status read_count(const char *directory, int *count, char *message, size_t size) {
+    lathe_step_table *table;
+    const lathe_status status = lathe_step_table_read(directory, &table, message, size);
+    if (status != LATHE_OK)
+        return status;
+    *count = table->tp;
+    lathe_step_table_destroy(table);
+    if (*count <= LATHE_GROUP_MAX)
+        return LATHE_OK;
+    snprintf(message, size, "%s is for %d ranks; allowed: at most %d", directory, *count,
+             LATHE_GROUP_MAX);
+    return LATHE_UNSUPPORTED;
+}
+
+static lathe_status create_rank(lathe_ranks *ranks, const lathe_options *options, int rank,
+                                int gpus, char *message, size_t size) {
+    lathe_options o = *options;
+    o.rank = rank;
+    o.ordinal = gpus > 0 ? rank % gpus : 0;
+    lathe_status status = LATHE_OK;
+    if (ranks->meeting)
+        status = lathe_group_join(ranks->meeting, rank, &ranks->groups[rank]);
+    o.group = ranks->groups[rank];
+    if (status != LATHE_OK)
+        snprintf(message, size, "no memory for a group");
+    return status == LATHE_OK ? lathe_create(&o, &ranks->engines[rank], message, size) : status;
+}
+
+lathe_status lathe_ranks_create(const lathe_options *options, lathe_ranks *ranks, char *message,
+                                size_t size) {
+    memset(ranks, 0, sizeof *ranks);
+    lathe_status status = read_count(options->directory, &ranks->count, message, size);
+    if (status != LATHE_OK)
+        ranks->count = 0;
+    if (status == LATHE_OK && ranks->count > 1) {
+        status = lathe_meeting_create(ranks->count, MEETING_NS, &ranks->meeting);
+        if (status != LATHE_OK)
+            snprintf(message, size, "no memory for a group");
+    }
+    const int gpus = options->device == LATHE_DEVICE_CUDA ? lathe_device_cuda_count() : 0;
+    for (int r = 0; status == LATHE_OK && r < ranks->count; ++r)
+        status = create_rank(ranks, options, r, gpus, message, size);
+    return status;
+}
+
+void lathe_ranks_destroy(lathe_ranks *ranks) {
+    for (int r = 0; r < ranks->count; ++r)
+        lathe_destroy(ranks->engines[r]);
+    for (int r = 0; r < ranks->count; ++r)
+        lathe_group_destroy(ranks->groups[r]);
+    lathe_meeting_destroy(ranks->meeting);
+}

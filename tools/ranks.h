@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The ranks of one step as threads of this process: one engine each, built together. */
+#ifndef LATHE_RANKS_H
+#define LATHE_RANKS_H
+
+#include "group.h"
+#include "step.h"
+
+typedef struct {
+    int count;
+    lathe_meeting *meeting; /* NULL for one rank */
+    lathe_group *groups[LATHE_GROUP_MAX];
+    lathe_engine *engines[LATHE_GROUP_MAX];
+} lathe_ranks;
+
+/* One engine per rank of the directory that `options` names; rank r takes GPU r modulo the number
+ * of GPUs. */
+LATHE_CHECKED lathe_status lathe_ranks_create(const lathe_options *options, lathe_ranks *ranks,
+                                              char *message, size_t size);
+/* Builds all engines at once, rank r from sources[r]. */
+LATHE_CHECKED lathe_status lathe_ranks_build(lathe_ranks *ranks, const lathe_weight_source *sources,
+                                             char *message, size_t size);
+void lathe_ranks_destroy(lathe_ranks *ranks);
+
+/* Waits for all engines together, since a rank's kernels may wait for another's. On failure *rank
+ * is the first that failed. */
+LATHE_CHECKED lathe_status lathe_ranks_synchronize(lathe_engine *const *engines, int count,
+                                                   int *rank);
+
+#endif
