@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Loads in a row, by all threads of a rank, with no other event and no look at the clock. */
+#define LONGEST_SPIN (4u * 1000 * 1000)
+
 static uintptr_t granule(const void *p) {
     return (uintptr_t)p >> 4;
 }
@@ -218,7 +221,7 @@ static void gpu_load(const void *p, void *value, unsigned int bytes) {
     lathe_emulator *e = lathe_emu_active;
     host_thread *t = e->current;
     if (lathe_emu_pick(e, 4) == 0) {
-        if (++e->stall > 50u * 1000 * 1000)
+        if (++e->stall > LONGEST_SPIN)
             lathe_emu_fault(t, "spins in gpu_load without end");
         lathe_emu_yield(t);
     }

@@ -145,6 +145,101 @@ static void test_early() {
     harness::run({&a, &b});
 }
 
+// Misuse ------------------------------------------------------------------------------------------
+
+enum {
+    NO_INIT,
+    NAMED_0,
+    NAMED_ODD,
+    OTHER_COUNT,
+    COPY_AT_EXIT,
+    COPY_ODD,
+    COPY_OUTSIDE,
+    TOO_MANY_ARRIVALS,
+    SPINS,
+    NEVER_LANDS,
+    STORES_EARLY,
+    SENDS_EARLY
+};
+
+template <int WHAT>
+__device__ void misuse(u32 *x) {
+    u64 *mbar = reinterpret_cast<u64 *>(dynamic_shared());
+    u8 *stage = dynamic_shared() + 16;
+    if (WHAT != NO_INIT && thread_id() == 0) {
+        mbar_init(mbar, 1);
+        mbar_init_fence();
+    }
+    if (WHAT == NO_INIT)
+        mbar_wait(mbar, 0);
+    else if (WHAT == NAMED_0)
+        block_sync_named(0, 32);
+    else if (WHAT == NAMED_ODD)
+        block_sync_named(1, 33);
+    else if (WHAT == OTHER_COUNT)
+        block_sync_named(1, warp_id() == 0 ? 64 : 32);
+    else if (WHAT == SPINS)
+        while (gpu_load(x) == 0) {
+        }
+    else if (WHAT == STORES_EARLY)
+        gpu_store(x, 1u);
+    else if (WHAT == SENDS_EARLY)
+        peer_store4(x, 1);
+    else if (thread_id() == 0) {
+        mbar_expect(mbar, 64);
+        if (WHAT == COPY_AT_EXIT)
+            bulk_load(stage, x, 64, mbar);
+        else if (WHAT == COPY_ODD)
+            bulk_load(stage, x, 24, mbar);
+        else if (WHAT == COPY_OUTSIDE)
+            bulk_load(stage + 64, x, 64, mbar);
+        else if (WHAT == NEVER_LANDS)
+            mbar_wait(mbar, 0);
+        else if (WHAT == TOO_MANY_ARRIVALS)
+            mbar_arrive(mbar);
+    }
+    grid_wait();
+}
+
+// Behind a producer, since two of them are about early launches.
+template <int WHAT>
+static void misuse_case(const char *fault) {
+    Kernel a("producer", producer, nullptr), k("misuse", misuse<WHAT>, nullptr);
+    a.in("x", {64}).normal(0, 1);
+    a.out("y", {64});
+    a.launch({1}, 64, 0);
+    k.workspace("x", {64}).fill(0);
+    k.launch({1}, 64, 128);
+    if (WHAT == STORES_EARLY || WHAT == SENDS_EARLY)
+        k.early();
+    a.fails(fault);
+    harness::run({&a, &k});
+}
+
+// The copy may have landed in time.
+static void copy_at_exit() {
+    Kernel k("misuse", misuse<COPY_AT_EXIT>, nullptr);
+    k.workspace("x", {64}).fill(0);
+    k.launch({1}, 64, 128);
+    k.any_seed_differs();
+    k.run();
+}
+
+static void test_misuse() {
+    misuse_case<NO_INIT>("where no mbar_init() has been");
+    misuse_case<NAMED_0>("barriers are 1 to 15");
+    misuse_case<NAMED_ODD>("a multiple of 32");
+    misuse_case<OTHER_COUNT>("while others wait at it for");
+    misuse_case<COPY_ODD>("multiples of 16");
+    misuse_case<COPY_OUTSIDE>("bulk_load of 64 bytes to shared byte 80 of 128");
+    misuse_case<TOO_MANY_ARRIVALS>("more arrivals at the mbarrier of shared byte 0");
+    misuse_case<SPINS>("spins in gpu_load without end");
+    misuse_case<NEVER_LANDS>("thread 0 in mbar_wait at shared byte 0, parity 0");
+    misuse_case<STORES_EARLY>("gpu_store before grid_wait()");
+    misuse_case<SENDS_EARLY>("peer store before grid_wait()");
+    copy_at_exit();
+}
+
 // Ranks -------------------------------------------------------------------------------------------
 
 // One packet to every peer; the sum of what all sent, in rank order.
@@ -303,6 +398,7 @@ static void test_sanitizers() {
 int main() {
     test_launch_wide();
     test_early();
+    test_misuse();
     test_ranks();
     test_deadline();
 #ifdef __SANITIZE_ADDRESS__
