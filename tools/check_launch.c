@@ -215,31 +215,29 @@ static int64_t count_changed(const trial *t, const lathe_step_value *v, const sl
     return changed;
 }
 
-/* Whether the reference defines an element. With sampled columns a row counts as a whole: it is
- * defined where any of its columns is. */
-static bool is_defined(const trial *t, const lathe_step_value *v, const slot *s, int64_t i) {
-    if (t->ref.block == 1)
-        return !lathe_ref_is_unset(s->out[i]);
-    const int64_t columns = v->shape.count ? v->shape.dim[v->shape.count - 1] : 1;
-    const int64_t begin = i / columns * columns;
-    for (int64_t c = 0; c < columns; ++c)
-        if (!lathe_ref_is_unset(s->out[begin + c]))
-            return true;
-    return false;
+/* Marks the bytes whose value the reference defines. With sampled columns a row counts as a whole:
+ * it is defined where any of its columns is. */
+static void mark_row(const trial *t, const double *out, unsigned char *mask, int64_t columns,
+                     size_t item) {
+    bool any = false;
+    for (int64_t i = 0; t->ref.block != 1 && i < columns && !any; ++i)
+        any = !lathe_ref_is_unset(out[i]);
+    for (int64_t i = 0; i < columns; ++i)
+        if (any || !lathe_ref_is_unset(out[i]))
+            memset(mask + (size_t)i * item, 1, item);
 }
 
-/* Marks the bytes whose value the reference defines. */
 static void mark_defined(trial *t, int rank, const lathe_step_value *v, const slot *s) {
     const size_t item = lathe_scalar_bytes(v->arg->dtype);
     const int64_t count = lathe_step_shape_count(&v->shape, 0);
+    const int64_t columns = v->shape.count ? v->shape.dim[v->shape.count - 1] : 1;
     size_t bytes = 0;
     unsigned char *mask = lathe_image_make(t->c->defined[rank], v->buffer, v->layer, 0, &bytes);
     if (!mask || v->arg->dir != LATHE_DIR_OUT)
         return;
     memset(mask, 0, bytes);
-    for (int64_t i = 0; i < count; ++i)
-        if (is_defined(t, v, s, i))
-            memset(mask + (size_t)i * item, 1, item);
+    for (int64_t i = 0; i < count; i += columns)
+        mark_row(t, s->out + i, mask + (size_t)i * item, columns, item);
 }
 
 static void compare_value(trial *t, int rank, int index) {

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Properties that any right implementation has (section 13 of the mathematics), on the step of the
+ * mini case. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "golden_step.h"
+#include "named.h"
+#include "reference.h"
+#include "step_inputs.h"
+
+static char message[1024];
+static golden_step step;
+
+static void set_up(void) {
+    cr_assert(golden_step_open(&step, "mini"));
+}
+
+static void tear_down(void) {
+    golden_step_close(&step);
+}
+
+TestSuite(self_checks, .init = set_up, .fini = tear_down);
+
+static lathe_npy read_dump(const char *dump, const char *value, int layer) {
+    char name[64];
+    lathe_npy a;
+    lathe_named_format(value, layer, name, sizeof name);
+    cr_assert_eq(lathe_named_read(dump, name, &a, message, sizeof message), LATHE_OK, "%s",
+                 message);
+    cr_assert(a.data && a.type == LATHE_NPY_F32, "%s", name);
+    return a;
+}
+
+static void run_step(char *dump, size_t size) {
+    char inputs[128];
+    golden_step_folder(&step, "inputs", 0, inputs, sizeof inputs);
+    golden_step_folder(&step, "dump", 0, dump, size);
+    golden_case_write_inputs(&step.c, &step.splits[0], inputs);
+    cr_assert_eq(golden_step_check(&step, inputs, dump, false).failed, 0);
+}
+
+/* 1. The gate keeps the norm wherever its clamp is idle. */
+static void expect_norm_kept(const char *dump, const char *alpha_name, const char *beta_name) {
+    for (int l = 0; l < step.c.layers; ++l) {
+        lathe_npy alpha = read_dump(dump, alpha_name, l);
+        lathe_npy beta = read_dump(dump, beta_name, l);
+        for (int64_t i = 0; i < alpha.count; ++i) {
+            const double a = (double)((const float *)alpha.data)[i];
+            const double b = (double)((const float *)beta.data)[i];
+            if (1 - b * b > 1e-3)
+                cr_assert_float_eq(a * a + b * b, 1, 1e-6);
+            else
+                cr_assert_float_eq(a * a, 1e-3, 1e-8);
+        }
+        lathe_npy_destroy(&alpha);
+        lathe_npy_destroy(&beta);
+    }
+}
+
+/* 2. Branches of unit size leave the stream's mean square near 1. */
+static void expect_stream_near_one(const char *dump, const char *value) {
+    for (int l = 0; l < step.c.layers; ++l) {
+        lathe_npy s = read_dump(dump, value, l);
+        const int64_t width = s.count / step.c.rows;
+        for (int64_t row = 0; row < step.c.rows; ++row) {
+            double sum = 0;
+            for (int64_t i = 0; i < width; ++i)
+                sum += pow((double)((const float *)s.data)[row * width + i], 2);
+            cr_assert_float_eq(sum / (double)width, 1, 0.5, "L%02d %s", l, value);
+        }
+        lathe_npy_destroy(&s);
+    }
+}
+
+/* 3. Route weights sum to 1; where they are bf16, up to their rounding. */
+static void expect_weights_of_one(const char *dump) {
+    for (int l = 0; l < step.c.layers; ++l) {
+        lathe_npy w = read_dump(dump, "moe.weights", l);
+        for (int64_t row = 0; row < step.c.rows; ++row) {
+            double sum = 0;
+            for (int64_t k = 0; k < step.c.top_k; ++k)
+                sum += (double)((const float *)w.data)[row * step.c.top_k + k];
+            cr_assert_float_eq(sum, 1, l == 0 || l == 3 ? 0x1p-8 : 1e-6, "L%02d", l);
+        }
+        lathe_npy_destroy(&w);
+    }
+}
+
+Test(self_checks, gate_stream_and_route_weights) {
+    char dump[128];
+    run_step(dump, sizeof dump);
+    expect_norm_kept(dump, "attn.alpha", "attn.beta");
+    expect_norm_kept(dump, "ffn.alpha", "ffn.beta");
+    expect_stream_near_one(dump, "in.s");
+    expect_stream_near_one(dump, "mid.s");
+    expect_weights_of_one(dump);
+}
+
+enum { LAST = 3, CONTEXT = 40, Q = 8, WINDOW = 24, UNIT = 16 };
+
+/* The gated attention output of the last layer, a sliding one, after a step. */
+static void run_attention(uint16_t *y, size_t bytes) {
+    cr_assert_eq(lathe_engine_launch_all(step.engine, 0), LATHE_OK);
+    cr_assert_eq(lathe_engine_synchronize(step.engine), LATHE_OK, "%s", lathe_message(step.engine));
+    cr_assert_eq(lathe_engine_read(step.engine, "attn.y", -1, 0, y, bytes), LATHE_OK);
+}
+
+/* Puts another key and value at a position of the last layer's cache. */
+static void change_key(int64_t position) {
+    int32_t table[8];
+    uint16_t row[64];
+    cr_assert_eq(lathe_engine_read(step.engine, "block_tables.sliding", -1, 0, table, 4 * 4),
+                 LATHE_OK);
+    for (size_t i = 0; i < 64; ++i)
+        row[i] = (uint16_t)(0x3f80 + i);
+    const int64_t width = 2 * step.c.head_dim;
+    cr_assert_eq(width, 64);
+    for (int64_t h = 0; h < step.c.kv_heads; ++h) {
+        const int64_t at = (table[position / UNIT] * step.c.kv_heads + h) * UNIT + position % UNIT;
+        cr_assert_eq(lathe_engine_write(step.engine, "kv.sliding", LAST,
+                                        (size_t)(at * width) * sizeof *row, row, sizeof row),
+                     LATHE_OK);
+    }
+}
+
+/* 6. A query at t sees the key at t - W + 1 and not the one at t - W; of the queries of one step
+ * each has its own edge. */
+Test(self_checks, the_window_ends_where_it_should) {
+    enum { WIDTH = 128 };
+    static uint16_t before[Q * WIDTH], after[Q * WIDTH];
+    const lathe_step_inputs inputs = {.seed = 3, .context = CONTEXT};
+    for (int64_t i = 0; i < Q; ++i) {
+        const int64_t t = CONTEXT - Q + i;
+        cr_assert_eq(lathe_step_inputs_write(step.engine, 0, &inputs, message, sizeof message),
+                     LATHE_OK, "%s", message);
+        run_attention(before, sizeof before);
+        change_key(t - WINDOW + 1);
+        run_attention(after, sizeof after);
+        for (int64_t row = 0; row < Q; ++row) {
+            const bool same =
+                memcmp(before + row * WIDTH, after + row * WIDTH, WIDTH * sizeof *before) == 0;
+            cr_assert_eq(same, row > i, "query %lld, key of query %lld's edge", (long long)row,
+                         (long long)i);
+        }
+    }
+}
