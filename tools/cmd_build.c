@@ -40,9 +40,8 @@ static int exit_status(lathe_status status) {
     case LATHE_INVALID:
     case LATHE_IO:
     case LATHE_UNSUPPORTED:
-        return LATHE_EXIT_USAGE;
     case LATHE_COMPILE:
-        return LATHE_EXIT_CHECK;
+        return LATHE_EXIT_USAGE;
     default:
         return LATHE_EXIT_DEVICE;
     }
