@@ -5,7 +5,7 @@
 # PATTERN: a part of the site's name ("gemm/", "attention/paged.cuh:182"); default all. COUNT: at most so many sites.
 # SEEDS: schedules tried on what three do not catch (default 50). FOLDER: where to copy and build, kept and used again;
 # default one that goes at the end. Prints a line a site: file:line, prim, and
-#   killed by TEST (seed N)   that test fails without the call
+#   killed by TEST (seed N)   that test fails without the call (or "exit status 139": it crashes)
 #   justified                 none fails; a comment `keep: reason` on the line or the line above says why it stays
 #   SURVIVED                  none fails and nothing says why
 #   UNTESTED                  no test includes the header
@@ -66,9 +66,12 @@ prepare() {
     ninja -C "$build" -j "$jobs" mutate $targets >>"$log" 2>&1
 }
 
-# Runs a test under the first so many seeds; a test that hangs fails.
+# Runs a test under the first so many seeds; a test that hangs fails. The log ends with its exit status.
 run_test() { # TEST SEEDS
-    (cd "$build" && LATHE_SEEDS=$2 timeout 1800 "./$1" >"$log" 2>&1)
+    status=0
+    { (cd "$build" && LATHE_SEEDS=$2 timeout 900 "./$1" >"$log" 2>&1) || status=$?; } 2>/dev/null
+    echo "status $status" >>"$log"
+    return "$status"
 }
 
 # The tests that include a header, by what the compiler has told ninja.
@@ -90,9 +93,10 @@ baseline() {
     done
 }
 
-# What a failing test says of its seed, or how it ended.
+# What a failing test says of its seed, else how it ended.
 describe() {
-    sed -n 's/.*seed \([0-9]*\).*/seed \1/p; s/.*ERROR: \(AddressSanitizer: [a-z-]*\).*/\1/p' "$log" | head -n 1
+    sed -n 's/.*seed \([0-9]*\).*/seed \1/p; s/^status 124$/it hangs/p; s/^status \([0-9]*\)$/exit status \1/p' "$log" |
+        head -n 1
 }
 
 build_tests() {
