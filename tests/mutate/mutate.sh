@@ -55,15 +55,16 @@ copy_sources() {
     done <"$work/files"
 }
 
-prepare() {
+configure() {
     copy_sources
     cmake -G Ninja -S "$tree" -B "$build" -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O1 -DCMAKE_CXX_FLAGS=-O1 \
-        -DLATHE_SCAN=OFF -DLATHE_EMULATED_SANITIZE=OFF >"$log" 2>&1 || return 1
-    targets=$(ninja -C "$build" -t targets all |
-        sed -n 's/^\(emulated_[A-Za-z0-9_]*\): CXX_EXECUTABLE_LINKER.*/\1/p' | sort -u)
-    [ -n "$targets" ] || { echo "no emulated tests are built here" >>"$log"; return 1; }
-    # shellcheck disable=SC2086
-    ninja -C "$build" -j "$jobs" mutate $targets >>"$log" 2>&1
+        -DLATHE_SCAN=OFF -DLATHE_EMULATED_SANITIZE=OFF >"$log" 2>&1 && ninja -C "$build" mutate >>"$log" 2>&1
+}
+
+list_sites() {
+    grep -r --include='*.cuh' --include='*.cpp' --include='*.h' '^#include "' templates tests/emulated >"$work/includes"
+    find templates -name '*.cuh' -not -path 'templates/prims/*' | LC_ALL=C sort | xargs -r "$build/mutate" list |
+        awk -F '\t' -v pattern="$pattern" 'index($1 ":" $2, pattern)' | head -n "$limit" >"$work/sites"
 }
 
 # Runs a test under the first so many seeds; a test that hangs fails. The log ends with its exit status.
@@ -74,23 +75,36 @@ run_test() { # TEST SEEDS
     return "$status"
 }
 
-# The tests that include a header, by what the compiler has told ninja.
+# The tests that include a header, directly or not.
 tests_of() { # FILE
-    awk -v file="/$1" '
-        /^[^ ]/ { test = ""; if (match($0, /emulated_[A-Za-z0-9_]*\.dir/)) test = substr($0, RSTART, RLENGTH - 4) }
-        /^ / && test != "" && substr($0, length($0) - length(file) + 1) == file { print test }' "$work/deps" |
-        sort -u | grep -x -F -e "$targets" || true
+    awk -F '[:"]' -v file="$1" '
+        function shorten(path) { sub("^(templates|tests/emulated)/", "", path); return path }
+        { users[$3] = users[$3] " " $1 }
+        END {
+            todo[1] = file; count = 1
+            for (at = 1; at <= count; at++) {
+                if (todo[at] ~ /^tests\/emulated\/test_.*\.cpp$/) {
+                    sub(".*/", "", todo[at]); sub("[.]cpp$", "", todo[at]); print "emulated_" todo[at]
+                }
+                n = split(users[shorten(todo[at])], list, " ")
+                for (i = 1; i <= n; i++)
+                    if (!seen[list[i]]++) todo[++count] = list[i]
+            }
+        }' "$work/includes" | sort
 }
 
-# The tests that will judge must pass as long as nothing is removed.
+# The tests that will judge are built, and must pass as long as nothing is removed.
 baseline() {
-    for target in $(cut -f 1 "$work/sites" | uniq | while read -r file; do tests_of "$file"; done | sort -u); do
-        if ! run_test "$target" 3; then
-            printf 'mutate: %s fails without any mutation:\n' "$target" >&2
-            tail -n 20 "$log" >&2
-            exit 2
-        fi
+    tests=$(cut -f 1 "$work/sites" | uniq | while read -r file; do tests_of "$file"; done | sort -u)
+    build_tests || { complain "the tests cannot be built"; exit 2; }
+    for target in $tests; do
+        run_test "$target" 3 || { complain "$target fails without any mutation"; exit 2; }
     done
+}
+
+complain() { # WHAT
+    echo "mutate: $1:" >&2
+    tail -n 20 "$log" >&2
 }
 
 # What a failing test says of its seed, else how it ended.
@@ -137,15 +151,9 @@ judge() { # FILE OFFSET LENGTH REASON
     cp "$work/original" "$1"
 }
 
-if ! prepare; then
-    echo "mutate: the tests cannot be built:" >&2
-    tail -n 20 "$log" >&2
-    exit 2
-fi
+configure || { complain "the build cannot be configured"; exit 2; }
 cd "$tree"
-ninja -C "$build" -t deps >"$work/deps"
-find templates -name '*.cuh' -not -path 'templates/prims/*' | LC_ALL=C sort | xargs -r "$build/mutate" list |
-    awk -F '\t' -v pattern="$pattern" 'index($1 ":" $2, pattern)' | head -n "$limit" >"$work/sites"
+list_sites
 [ -s "$work/sites" ] || { echo "mutate: no site matches '$pattern'" >&2; exit 2; }
 baseline
 
