@@ -92,29 +92,48 @@ typedef struct {
     uint64_t key;
     uint64_t last; /* size of the last dimension */
     double spread; /* 1 / sqrt(last) */
+    /* The row met last, so that neighbours share its hash. Each thread has a tensor of its own. */
+    uint64_t row_begin, row_end, row_bits;
 } tensor;
 
-static uint64_t bits_of(const tensor *t, uint64_t salt, uint64_t index) {
+static uint64_t bits_of(tensor *t, uint64_t salt, uint64_t index) {
     return lathe_synthetic_bits(t->key + salt * 0xd1b54a32d192ed03ull, index);
 }
 
-static double normal_at(const tensor *t, uint64_t i) {
+static double normal_at(tensor *t, uint64_t i) {
     return lathe_synthetic_normal(lathe_synthetic_bits(t->key, i));
 }
 
-static double uniform_at(const tensor *t, uint64_t i) {
+static double uniform_at(tensor *t, uint64_t i) {
     return lathe_synthetic_uniform(lathe_synthetic_bits(t->key, i));
 }
 
-/* A power of two between 2^low and 2^high for a row; zero for one row in `zero`. */
-static double row_factor(const tensor *t, uint64_t i, int low, int high, uint64_t zero) {
-    const uint64_t b = bits_of(t, SALT_ROW, i / t->last);
-    if ((b & 0xffff) % zero == 0)
-        return 0;
-    return ldexp(1, low + (int)((b >> 16) % (uint64_t)(high - low + 1)));
+static uint64_t bits_of_row(tensor *t, uint64_t i) {
+    if (i < t->row_begin || i >= t->row_end) {
+        const uint64_t row = i / t->last;
+        t->row_begin = row * t->last;
+        t->row_end = t->row_begin + t->last;
+        t->row_bits = bits_of(t, SALT_ROW, row);
+    }
+    return t->row_bits;
 }
 
-static double weight_value(const tensor *t, uint64_t i) {
+static double power_of_two(int exponent) {
+    const uint64_t bits = (uint64_t)(1023 + exponent) << 52;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* A power of two between 2^low and 2^high for a row; zero for one row in `zero`. */
+static double row_factor(tensor *t, uint64_t i, int low, int high, uint64_t zero) {
+    const uint64_t b = bits_of_row(t, i);
+    if ((b & 0xffff) % zero == 0)
+        return 0;
+    return power_of_two(low + (int)((b >> 16) % (uint64_t)(high - low + 1)));
+}
+
+static double weight_value(tensor *t, uint64_t i) {
     double v = normal_at(t, i) * t->spread;
     if (!t->unkind)
         return v;
@@ -123,21 +142,21 @@ static double weight_value(const tensor *t, uint64_t i) {
     return v * row_factor(t, i, -3, 3, 32);
 }
 
-static double embedding_value(const tensor *t, uint64_t i) {
+static double embedding_value(tensor *t, uint64_t i) {
     const double v = normal_at(t, i) * 0.0625;
     return t->unkind ? v * row_factor(t, i, -8, 10, 8) : v;
 }
 
-static double offset_value(const tensor *t, uint64_t i) {
+static double offset_value(tensor *t, uint64_t i) {
     return t->unkind ? 5.5 * uniform_at(t, i) - 2.5 : 0.1 * normal_at(t, i);
 }
 
-static double gain_value(const tensor *t, uint64_t i) {
+static double gain_value(tensor *t, uint64_t i) {
     return t->unkind ? 5 * uniform_at(t, i) - 1 : 1 + 0.1 * normal_at(t, i);
 }
 
 /* Of a residual: calm branches weigh little, unkind ones reach the clamp at either end. */
-static double gate_value(const tensor *t, uint64_t i) {
+static double gate_value(tensor *t, uint64_t i) {
     if (!t->unkind)
         return 0.3 * normal_at(t, i) - 0.9;
     const uint64_t b = bits_of(t, SALT_OUTLIER, i);
@@ -148,17 +167,17 @@ static double gate_value(const tensor *t, uint64_t i) {
 
 /* The expert whose scores expert e shares. Router and bias must agree, so the seed alone decides.
  */
-static uint64_t twin_of(const tensor *t, uint64_t e) {
+static uint64_t twin_of(tensor *t, uint64_t e) {
     const uint64_t b = lathe_synthetic_bits(mix(t->seed + SALT_PAIR), e / 2);
     return t->unkind && b % 3 == 0 ? e & ~1ull : e;
 }
 
-static double router_value(const tensor *t, uint64_t i) {
+static double router_value(tensor *t, uint64_t i) {
     const uint64_t e = twin_of(t, i / t->last);
     return normal_at(t, e * t->last + i % t->last) * t->spread * (t->unkind ? 4 : 8);
 }
 
-static double bias_value(const tensor *t, uint64_t e) {
+static double bias_value(tensor *t, uint64_t e) {
     if (t->unkind && lathe_synthetic_bits(mix(t->seed + SALT_IDLE), e / 2) % 6 == 0)
         return -10;
     return normal_at(t, twin_of(t, e)) * (t->unkind ? 0.25 : 0.1);
@@ -167,7 +186,7 @@ static double bias_value(const tensor *t, uint64_t e) {
 /* Times the codes (2.93 in root mean square) and the global scale, a calm weight is 1 / sqrt(K)
  * wide. */
 #define CALM_GLOBAL 0x1p-12
-static double block_scale_value(const tensor *t, uint64_t i) {
+static double block_scale_value(tensor *t, uint64_t i) {
     const double middle = t->spread * 0.25 / (2.93 * CALM_GLOBAL); /* K = 16 * last */
     const double v = middle * (0.6 + 0.8 * uniform_at(t, i));
     if (!t->unkind)
@@ -179,7 +198,7 @@ static double block_scale_value(const tensor *t, uint64_t i) {
 }
 
 /* Where two stand side by side (gate, up) they are apart by 8, either being the larger. */
-static double global_value(const tensor *t, uint64_t i) {
+static double global_value(tensor *t, uint64_t i) {
     const double v = CALM_GLOBAL * (1 + 0.1 * normal_at(t, i));
     if (!t->unkind)
         return v;
@@ -189,19 +208,19 @@ static double global_value(const tensor *t, uint64_t i) {
     return row % 16 == 0 ? v * 0x1p-12 : ldexp(v, (int)(row >> 8 & 7) - 4);
 }
 
-static double input_scale_value(const tensor *t, uint64_t i) {
+static double input_scale_value(tensor *t, uint64_t i) {
     const double v = 0.001 + 0.001 * uniform_at(t, i);
     return t->unkind ? ldexp(v, (int)(bits_of(t, SALT_ROW, i) % 5) - 3) : v;
 }
 
 /* Two codes a byte, eight bytes a hash. */
-static double codes_value(const tensor *t, uint64_t i) {
-    if (t->unkind && bits_of(t, SALT_ROW, i / t->last) % 64 == 0)
+static double codes_value(tensor *t, uint64_t i) {
+    if (t->unkind && bits_of_row(t, i) % 64 == 0)
         return 0;
     return (double)(lathe_synthetic_bits(t->key, i / 8) >> (i % 8 * 8) & 0xff);
 }
 
-typedef double value_function(const tensor *t, uint64_t i);
+typedef double value_function(tensor *t, uint64_t i);
 
 static const struct {
     const char *init;
@@ -256,7 +275,7 @@ static bool store(lathe_scalar dtype, double v, void *to, size_t i) {
 
 /* A stretch of one tensor, made by one thread. */
 typedef struct {
-    const tensor *t;
+    tensor *t;
     value_function *value;
     lathe_scalar dtype;
     uint64_t offset, count;
@@ -265,8 +284,9 @@ typedef struct {
 
 static void *fill_stretch(void *context) {
     const stretch *s = context;
+    tensor t = *s->t;
     for (uint64_t i = 0; i < s->count; ++i)
-        store(s->dtype, s->value(s->t, s->offset + i), s->to, i);
+        store(s->dtype, s->value(&t, s->offset + i), s->to, i);
     return NULL;
 }
 

@@ -26,6 +26,7 @@ typedef struct {
     const char *inputs; /* folder of named values that replace the step's own, or NULL */
     const char *dump;   /* folder for what every launch wrote, or NULL */
     FILE *out;          /* the table, or NULL */
+    bool timing;        /* seconds of every launch, device and reference, on standard error */
     bool failures_only; /* leave rows that pass out of the table */
 } lathe_check_options;
 

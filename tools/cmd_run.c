@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -32,6 +33,7 @@ typedef struct {
     bool is_synthetic;
     lathe_weight_reader reader;
     lathe_image *images[LATHE_GROUP_MAX]; /* of weights, read back once */
+    double began;                         /* seconds */
     char message[MESSAGE_BYTES];
 } run;
 
@@ -54,10 +56,22 @@ static int fail(lathe_status status, const char *message) {
     return exit_status(status);
 }
 
+static double read_clock(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void show_time(const run *r, const char *what) {
+    if (r->o.timing)
+        fprintf(stderr, "%8.2f s  %s\n", read_clock() - r->began, what);
+}
+
 static void show_progress(void *context, lathe_log_kind kind, const char *text, int done,
                           int total) {
-    (void)context;
-    if (kind == LATHE_LOG_WARNING)
+    if (kind == LATHE_LOG_NOTE)
+        show_time(context, text);
+    else if (kind == LATHE_LOG_WARNING)
         fprintf(stderr, "lathe run: warning: %s\n", text);
     else if (isatty(STDERR_FILENO) && total > 0)
         fprintf(stderr, "\r\033[K%s %d/%d%s", text, done, total, done == total ? "\n" : "");
@@ -77,6 +91,7 @@ static int create_engine(run *r) {
     o.cache = r->o.cache;
     o.kv_pages = r->o.pages;
     o.log = show_progress;
+    o.log_context = r;
     const lathe_status status = lathe_ranks_create(&o, &r->ranks, r->message, sizeof r->message);
     if (status != LATHE_OK)
         return fail(status, r->message);
@@ -143,6 +158,7 @@ static int check_step(run *r, int variant, int64_t context, uint64_t seed, int *
                                    .inputs = r->o.inputs,
                                    .dump = r->o.dump,
                                    .out = stdout,
+                                   .timing = r->o.timing,
                                    .failures_only = r->o.failures_only};
     const lathe_status status = lathe_check(&o, &result, r->message, sizeof r->message);
     if (status != LATHE_OK)
@@ -261,6 +277,7 @@ int lathe_cmd_run(int argc, char **argv) {
         free(r);
         return status - 1;
     }
+    r->began = read_clock();
     status = make_dump_folder(r);
     if (status == LATHE_EXIT_OK)
         status = open_generated(r);

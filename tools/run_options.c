@@ -17,6 +17,7 @@ static const char help[] =
     "  --check            compare every launch with its reference, on calm weights the whole step "
     "too\n"
     "  --failures         with --check, print only what fails\n"
+    "  --timing           say on standard error how long the phases of building and checking took\n"
     "  --weights WHAT     a checkpoint (folder, index or file), calm:SEED or unkind:SEED  "
     "[calm:1]\n"
     "  --inputs DIR       step inputs, and in check mode any value, from DIR/NAME.npy\n"
@@ -128,6 +129,8 @@ static bool parse_flag(const char *name, lathe_run_options *o) {
         o->check = true;
     else if (strcmp(name, "--failures") == 0)
         o->failures_only = true;
+    else if (strcmp(name, "--timing") == 0)
+        o->timing = true;
     else
         return false;
     return true;

@@ -23,6 +23,7 @@ typedef struct {
     const char *dump;
     const char *cache;
     const char *variant; /* NULL: all */
+    bool timing;
     int64_t replays;
     int64_t steps;
     int64_t pages; /* of every cache; 0: enough */

@@ -41,7 +41,7 @@ for part in ${PARTS:-tiny mini slice sanitizers}; do
         run mini mini --weights tests/golden/mini/checkpoint --replays 1000
         ;;
     slice)
-        run slice muse_spark_slice --weights unkind:1 --failures --context 16,2047,2049,33000
+        run slice muse_spark_slice --weights unkind:1 --failures 
         ;;
     sanitizers)
         for tool in memcheck racecheck synccheck; do
