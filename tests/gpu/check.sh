@@ -41,7 +41,9 @@ for part in ${PARTS:-tiny mini slice sanitizers}; do
         run mini mini --weights tests/golden/mini/checkpoint --replays 1000
         ;;
     slice)
-        run slice muse_spark_slice --weights unkind:1 --failures 
+        # Two runs, since a cache of 33000 tokens a request makes every check of a short context slow.
+        LIMIT=400 run slice-short muse_spark_slice --weights unkind:1 --failures --context 16,2047,2049 --pages 520 --timing
+        LIMIT=400 run slice-long muse_spark_slice --weights unkind:1 --failures --context 33000 --timing
         ;;
     sanitizers)
         for tool in memcheck racecheck synccheck; do
