@@ -10,6 +10,11 @@ local args = rows.residual_args { "kRows", "kColumns" }
 table.insert(args, arg "mailbox" { dir = "mailbox", exchange = "boundary",
                                    bytes = function(c) return 2 * c.kRows * c.kColumns end })
 
+-- The packets of kGroup ranks come on top of what a local boundary holds.
+local function registers(c)
+    return math.min(rows.registers(c) + 16 * c.kGroup, 65536 // c.kThreads // 8 * 8, 255)
+end
+
 local function with_group(t, group)
     return { kThreads = t.kThreads, kGroup = group }
 end
@@ -21,7 +26,7 @@ return provider "boundary/exchange_residual_norm" {
     entry = "exchange_residual_norm",
     constants = constants,
     args = args,
-    launch = function(c) return { grid = { c.kRows, 1, 1 }, block = c.kThreads, shared = 384, registers = rows.registers(c) } end,
+    launch = function(c) return { grid = { c.kRows, 1, 1 }, block = c.kThreads, shared = 384, registers = registers(c) } end,
     cost = function(c)
         local n = c.kRows * c.kHidden
         return { bytes = n * (rows.branch_bytes(c) + 14 + 4 * c.kHasAux) + c.kHidden * (10 + 2 * c.kHasBranchGain),
@@ -36,7 +41,10 @@ return provider "boundary/exchange_residual_norm" {
         end
         return list
     end,
-    default = function(c) return with_group(rows.default(c), 4) end,
+    default = function(c)
+        local t = rows.default(c)
+        return with_group({ kThreads = math.min(t.kThreads, 512) }, 4) -- with 1024 threads the packets spill
+    end,
     unsupported = function(c)
         if c.kColumns % 8 ~= 0 or c.kHidden % c.kColumns ~= 0 then
             return "a rank's columns must divide the width in multiples of 8, found " .. c.kColumns .. " of " .. c.kHidden

@@ -23,32 +23,37 @@ check() {
     printf '%-24s exit %d  %4d s  %s\n' "$name" "$status" $(($(date +%s) - began)) "$(tail -n 1 "$out/$name.log")" >>"$out/verdicts"
 }
 
+# run NAME LAYOUT-tpN OPTIONS...
 run() {
     name=$1
     directory=$2
     shift 2
-    check "$name" "$lathe" run "$pack/generated/$directory-tp1-sm_90a" --device cuda --cache "$cache" --check "$@"
+    check "$name" "$lathe" run "$pack/generated/$directory-sm_90a" --device cuda --cache "$cache" --check "$@"
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-for part in ${PARTS:-tiny mini slice sanitizers}; do
+for part in ${PARTS:-tiny mini pair slice sanitizers}; do
     case $part in
     tiny)
-        run tiny-calm muse_spark_tiny --weights calm:1 --replays 1000
-        run tiny-unkind muse_spark_tiny --weights unkind:1 --failures --context 1,17,41,128
+        run tiny-calm muse_spark_tiny-tp1 --weights calm:1 --replays 1000
+        run tiny-unkind muse_spark_tiny-tp1 --weights unkind:1 --failures --context 1,17,41,128
         ;;
     mini)
-        run mini mini --weights tests/golden/mini/checkpoint --replays 1000
+        run mini mini-tp1 --weights tests/golden/mini/checkpoint --replays 1000
+        ;;
+    pair) # two ranks as threads; on one GPU both take turns there
+        run pair-calm attention_block-tp2 --weights calm:1 --replays 1000
+        run pair-unkind attention_block-tp2 --weights unkind:1 --failures --context 1,23,24,25,96
         ;;
     slice)
         # Two runs, since a cache of 33000 tokens a request makes every check of a short context slow.
-        LIMIT=400 run slice-short muse_spark_slice --weights unkind:1 --failures --context 16,2047,2049 --pages 520 --timing
-        LIMIT=400 run slice-long muse_spark_slice --weights unkind:1 --failures --context 33000 --timing
+        LIMIT=400 run slice-short muse_spark_slice-tp1 --weights unkind:1 --failures --context 16,2047,2049 --pages 520 --timing
+        LIMIT=400 run slice-long muse_spark_slice-tp1 --weights unkind:1 --failures --context 33000 --timing
         ;;
     sanitizers)
         for tool in memcheck racecheck synccheck; do
             check "tiny-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$lathe" run \
-                "$pack/generated/muse_spark_tiny-tp1-sm_90a" --device cuda --cache "$cache" --weights calm:1 --variant 1x8
+                "$pack/generated/muse_spark_tiny-tp1-sm_90a" --device cuda --cache "$cache" --weights calm:1
         done
         ;;
     esac

@@ -11,8 +11,13 @@ mkdir -p "$pack/lib"
 ldd "$pack/lathe" | awk '/liblua|libjansson|libxxhash|libboost/ { print $3 }' | while read -r library; do
     cp -L "$library" "$pack/lib/"
 done
-for layout in muse_spark_tiny muse_spark_slice cases/mini; do
-    out=$pack/generated/$(basename "$layout")-tp1-sm_90a
-    LD_LIBRARY_PATH=$pack/lib "$pack/lathe" gen "layouts/$layout.lua" --tp 1 --arch sm_90a --out "$out"
+# add LAYOUT TP: generates and compiles.
+add() {
+    out=$pack/generated/$(basename "$1")-tp$2-sm_90a
+    LD_LIBRARY_PATH=$pack/lib "$pack/lathe" gen "layouts/$1.lua" --tp "$2" --arch sm_90a --out "$out"
     LD_LIBRARY_PATH=$pack/lib "$pack/lathe" build "$out" --cache "$pack/cache"
-done
+}
+add muse_spark_tiny 1
+add muse_spark_slice 1
+add cases/mini 1
+add attention_block 2
