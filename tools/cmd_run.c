@@ -188,11 +188,17 @@ static int run_step(run *r, int variant, int64_t context) {
     const lathe_status status = lathe_run_steps(&o, &result, r->message, sizeof r->message);
     if (status != LATHE_OK)
         return fail(status, r->message);
-    printf("variant %s, context %lld: %lld steps, %.3f ms each, outputs %s\n",
+    printf("variant %s, context %lld: %lld steps, %.3f ms each, outputs %s, ",
            r->table->variants[variant].name, (long long)(context ? context : r->table->max_context),
            (long long)r->o.steps, result.milliseconds,
            result.identical ? "identical" : "NOT IDENTICAL");
-    return result.identical ? LATHE_EXIT_OK : LATHE_EXIT_CHECK;
+    if (result.allocations == 0 && result.waits == 0)
+        puts("no allocation, no wait in lathe_run");
+    else
+        printf("%llu ALLOCATIONS, %llu WAITS in lathe_run\n",
+               (unsigned long long)result.allocations, (unsigned long long)result.waits);
+    return result.identical && result.allocations == 0 && result.waits == 0 ? LATHE_EXIT_OK
+                                                                            : LATHE_EXIT_CHECK;
 }
 
 /* A context that is too short for a variant's tokens is not one of its cases. */

@@ -90,13 +90,32 @@ static double read_clock(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
+/* Allocations of every device so far. */
+static uint64_t count_allocations(const runner *r) {
+    uint64_t count = 0;
+    for (int rank = 0; rank < r->o->ranks; ++rank) {
+        const lathe_device *d = lathe_engine_device(r->o->engines[rank]);
+        count += d->ops->allocations(d);
+    }
+    return count;
+}
+
+/* Enqueues the step of one rank; adds what waited meanwhile. */
+static lathe_status enqueue(const runner *r, int rank, const lathe_step_plan *p, uint64_t *waits) {
+    const lathe_device *d = lathe_engine_device(r->o->engines[rank]);
+    const uint64_t before = d->ops->synchronizations(d);
+    const lathe_status status = lathe_run(r->o->engines[rank], p);
+    *waits += d->ops->synchronizations(d) - before;
+    return status == LATHE_OK ? status : fail_rank(r, rank, status);
+}
+
 /* One step on every rank: all enqueued, then all waited for together. */
-static lathe_status run_once(const runner *r, const lathe_step_plan *plans) {
+static lathe_status run_once(const runner *r, const lathe_step_plan *plans, uint64_t *waits) {
     int rank = 0;
     for (; rank < r->o->ranks; ++rank) {
-        const lathe_status status = lathe_run(r->o->engines[rank], &plans[rank]);
+        const lathe_status status = enqueue(r, rank, &plans[rank], waits);
         if (status != LATHE_OK)
-            return fail_rank(r, rank, status);
+            return status;
     }
     lathe_status status = lathe_ranks_synchronize(r->o->engines, r->o->ranks, &rank);
     for (int i = 0; status == LATHE_OK && i < r->o->ranks; ++i) {
@@ -112,14 +131,16 @@ static lathe_status run_all(const runner *r, lathe_image *first, lathe_run_steps
     for (int rank = 0; status == LATHE_OK && rank < r->o->ranks; ++rank)
         status = plan(r, rank, &plans[rank]);
     double spent = 0;
+    const uint64_t allocations = count_allocations(r);
     for (int64_t i = 0; status == LATHE_OK && i < r->o->steps; ++i) {
         const double begin = read_clock();
-        status = run_once(r, plans);
+        status = run_once(r, plans, &result->waits);
         if (status != LATHE_OK)
             return status;
         spent += read_clock() - begin;
         status = for_outputs(r, first, compare_output, &result->identical);
     }
+    result->allocations = count_allocations(r) - allocations;
     result->milliseconds = spent / (double)r->o->steps;
     if (status == LATHE_OK && r->o->dump)
         status = for_outputs(r, first, dump_output, NULL);

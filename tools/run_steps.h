@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Runs a step through the public interface, as a host would: plan, run, finish. The bits of the
- * outputs must be the same every time (design.md, "What a number may be off by", line 5). */
+ * outputs must be the same every time (design.md, "What a number may be off by", line 5), no step
+ * may allocate on the device, and lathe_run may not wait. */
 #ifndef LATHE_RUN_STEPS_H
 #define LATHE_RUN_STEPS_H
 
@@ -19,7 +20,9 @@ typedef struct {
 
 typedef struct {
     bool identical;
-    double milliseconds; /* host time of one step */
+    uint64_t allocations; /* on the devices, from before the first step to the end of the last */
+    uint64_t waits;       /* synchronisations within lathe_run */
+    double milliseconds;  /* host time of one step */
 } lathe_run_steps_result;
 
 LATHE_CHECKED lathe_status lathe_run_steps(const lathe_run_steps_options *options,

@@ -147,3 +147,139 @@ Test(self_checks, the_window_ends_where_it_should) {
         }
     }
 }
+
+enum { ROPE_HEADS = 4, ROPE_KV_HEADS = 2, ROPE_DIM = 32, ROPE_WIDTH = 2 * (4 + 2) * 32 };
+#define ROPE_THETA 500000.0
+
+/* Queries and keys of the step's tokens, and the scores of every query with every key. */
+typedef struct {
+    double q[Q][ROPE_HEADS][ROPE_DIM];
+    double k[Q][ROPE_KV_HEADS][ROPE_DIM];
+    double scores[Q][ROPE_HEADS][Q];
+} rotated;
+
+static void compute_scores(rotated *r) {
+    for (int row = 0; row < Q; ++row)
+        for (int h = 0; h < ROPE_HEADS; ++h)
+            for (int key = 0; key < Q; ++key) {
+                double sum = 0;
+                for (int d = 0; d < ROPE_DIM; ++d)
+                    sum += r->q[row][h][d] * r->k[key][h * ROPE_KV_HEADS / ROPE_HEADS][d];
+                r->scores[row][h][key] = sum;
+            }
+}
+
+/* What the kernel left in attn.q and in the last layer's cache. */
+static void read_rotated(rotated *r) {
+    uint16_t q[Q][ROPE_HEADS][ROPE_DIM], row[2 * ROPE_DIM];
+    int64_t slots[Q];
+    cr_assert_eq(lathe_engine_read(step.engine, "attn.q", -1, 0, q, sizeof q), LATHE_OK);
+    cr_assert_eq(lathe_engine_read(step.engine, "slot_mapping.sliding", -1, 0, slots, sizeof slots),
+                 LATHE_OK);
+    for (int i = 0; i < Q; ++i) {
+        for (int h = 0; h < ROPE_HEADS; ++h)
+            for (int d = 0; d < ROPE_DIM; ++d)
+                r->q[i][h][d] = lathe_bf16_value(q[i][h][d]);
+        for (int h = 0; h < ROPE_KV_HEADS; ++h) {
+            const int64_t at = (slots[i] / UNIT * ROPE_KV_HEADS + h) * UNIT + slots[i] % UNIT;
+            cr_assert_eq(lathe_engine_read(step.engine, "kv.sliding", LAST, (size_t)at * sizeof row,
+                                           row, sizeof row),
+                         LATHE_OK);
+            for (int d = 0; d < ROPE_DIM; ++d)
+                r->k[i][h][d] = lathe_bf16_value(row[d]);
+        }
+    }
+    compute_scores(r);
+}
+
+/* Row i * D/2 + j of every head of q and k becomes row 2j + i. */
+static void interleave_weights(void) {
+    lathe_engine_memory m;
+    cr_assert_eq(lathe_engine_find(step.engine, "attn.qkvg.w", LAST, &m), LATHE_OK);
+    cr_assert_eq(m.shape.dim[0], ROPE_WIDTH);
+    const size_t row = m.bytes / ROPE_WIDTH;
+    char *old = malloc(m.bytes);
+    char *new = malloc(m.bytes);
+    cr_assert(old && new);
+    cr_assert_eq(lathe_engine_read(step.engine, "attn.qkvg.w", LAST, 0, old, m.bytes), LATHE_OK);
+    memcpy(new, old, m.bytes);
+    for (size_t i = 0; i < (ROPE_HEADS + ROPE_KV_HEADS) * ROPE_DIM; ++i) {
+        const size_t d = i % ROPE_DIM;
+        const size_t to = i - d + 2 * (d % (ROPE_DIM / 2)) + d / (ROPE_DIM / 2);
+        memcpy(new + to *row, old + i * row, row);
+    }
+    cr_assert_eq(lathe_engine_write(step.engine, "attn.qkvg.w", LAST, 0, new, m.bytes), LATHE_OK);
+    free(old);
+    free(new);
+}
+
+/* The last product of x and the fused weight. */
+static void read_qkvg(double qkvg[Q][ROPE_WIDTH]) {
+    static uint16_t bits[Q][ROPE_WIDTH];
+    lathe_engine_memory m;
+    cr_assert_eq(lathe_engine_find(step.engine, "attn.qkvg", -1, &m), LATHE_OK);
+    cr_assert(m.buffer->dtype == LATHE_SCALAR_BF16 && m.bytes == sizeof bits);
+    cr_assert_eq(lathe_engine_read(step.engine, "attn.qkvg", -1, 0, bits, sizeof bits), LATHE_OK);
+    for (int row = 0; row < Q; ++row)
+        for (int i = 0; i < ROPE_WIDTH; ++i)
+            qkvg[row][i] = lathe_bf16_value(bits[row][i]);
+}
+
+/* QK norm, then the rotation of neighbours. */
+static void rotate_neighbours(const double *from, int64_t position, double *to) {
+    double square = 0;
+    for (int d = 0; d < ROPE_DIM; ++d)
+        square += from[d] * from[d];
+    const double rms = sqrt(square / ROPE_DIM + 1e-5);
+    for (int j = 0; j < ROPE_DIM / 2; ++j) {
+        const double a = lathe_bf16_round(from[2 * j] / rms);
+        const double b = lathe_bf16_round(from[2 * j + 1] / rms);
+        const double angle = (double)position * pow(ROPE_THETA, -2.0 * j / ROPE_DIM);
+        to[2 * j] = lathe_bf16_round(a * cos(angle) - b * sin(angle));
+        to[2 * j + 1] = lathe_bf16_round(a * sin(angle) + b * cos(angle));
+    }
+}
+
+static void rotate_interleaved(rotated *r) {
+    static double qkvg[Q][ROPE_WIDTH];
+    int64_t positions[Q];
+    cr_assert_eq(lathe_engine_read(step.engine, "positions", -1, 0, positions, sizeof positions),
+                 LATHE_OK);
+    read_qkvg(qkvg);
+    for (int i = 0; i < Q; ++i) {
+        for (int h = 0; h < ROPE_HEADS; ++h)
+            rotate_neighbours(qkvg[i] + h * ROPE_DIM, positions[i], r->q[i][h]);
+        for (int h = 0; h < ROPE_KV_HEADS; ++h)
+            rotate_neighbours(qkvg[i] + (ROPE_HEADS + h) * ROPE_DIM, positions[i], r->k[i][h]);
+    }
+    compute_scores(r);
+}
+
+static double measure_scores(const rotated *a, const rotated *b) {
+    double difference = 0, size = 0;
+    for (int i = 0; i < Q * ROPE_HEADS * Q; ++i) {
+        difference += pow((&a->scores[0][0][0])[i] - (&b->scores[0][0][0])[i], 2);
+        size += pow((&a->scores[0][0][0])[i], 2);
+    }
+    return sqrt(difference / size);
+}
+
+/* 5. Rotating stored rows in pairs (j, j + D/2) gives the scores of rows permuted to interleaved
+ * order and rotated in pairs (2j, 2j + 1). Without the permutation it does not. */
+Test(self_checks, rotation_of_stored_rows) {
+    static rotated stored, unpermuted, interleaved;
+    const lathe_step_inputs inputs = {.seed = 5, .context = CONTEXT};
+    cr_assert_eq(step.c.heads, ROPE_HEADS);
+    cr_assert_eq(lathe_step_inputs_write(step.engine, 0, &inputs, message, sizeof message),
+                 LATHE_OK, "%s", message);
+    cr_assert_eq(lathe_engine_launch_all(step.engine, 0), LATHE_OK);
+    cr_assert_eq(lathe_engine_synchronize(step.engine), LATHE_OK);
+    read_rotated(&stored);
+    rotate_interleaved(&unpermuted);
+    interleave_weights();
+    cr_assert_eq(lathe_engine_launch_all(step.engine, 0), LATHE_OK);
+    cr_assert_eq(lathe_engine_synchronize(step.engine), LATHE_OK);
+    rotate_interleaved(&interleaved);
+    cr_assert_lt(measure_scores(&stored, &interleaved), 4e-3); /* line 1: two bf16 vectors */
+    cr_assert_gt(measure_scores(&stored, &unpermuted), 0.1);
+}
