@@ -15,6 +15,20 @@ const char *lathe_bind_describe(lathe_arena *arena, const lathe_launch *launch) 
     return lathe_text_string(&text);
 }
 
+const char *lathe_bind_describe_state(lathe_arena *arena, const lathe_state *s) {
+    if (!s->written)
+        return "not written";
+    const char *exchange =
+        s->exchange ? lathe_arena_print(arena, " through exchange \"%s\"", s->exchange) : "";
+    const char *from =
+        s->producer ? lathe_arena_print(arena, "provider %s (%s)", s->producer->provider->name,
+                                        lathe_bind_describe(arena, s->producer))
+                    : "the step's input";
+    return lathe_arena_print(arena, "%s %s %s%s from %s", lathe_form_name(s->form),
+                             lathe_dtype_name(s->dtype), lathe_shape_text(arena, &s->shape),
+                             exchange, from);
+}
+
 _Noreturn void lathe_bind_fail(const lathe_binder *b, lathe_where where, const char *format, ...) {
     char message[4096];
     va_list list;
@@ -105,7 +119,19 @@ static void check_previous(const lathe_binder *b, const target *t, const lathe_d
 
 static void check_written(const lathe_binder *b, const target *t, const lathe_arg *arg,
                           const lathe_datum *datum) {
-    if (datum->kind == LATHE_DATUM_VALUE && !b->states[datum - b->plan->model->data].written)
+    if (datum->kind != LATHE_DATUM_VALUE)
+        return;
+    const lathe_state *state = &b->states[datum - b->plan->model->data];
+    if (!state->written && state->receiver)
+        lathe_bind_fail(b, t->part->where,
+                        "argument '%s' (%s:%d): part \"%s\" reads the value \"%s\" (%s:%d), which "
+                        "was published and which %s (provider %s) has received; allowed: one "
+                        "receiver",
+                        arg->name, arg->where.file, arg->where.line, t->part->name, datum->name,
+                        datum->where.file, datum->where.line,
+                        lathe_bind_describe(b->arena, state->receiver),
+                        state->receiver->provider->name);
+    if (!state->written)
         lathe_bind_fail(b, t->part->where,
                         "argument '%s' (%s:%d): part \"%s\" reads the value \"%s\" (%s:%d), "
                         "which no launch before it writes",
@@ -135,6 +161,10 @@ static void check_dtype(const lathe_binder *b, const lathe_arg *arg, const lathe
                         arg->where.line, lathe_dtype_name(arg->dtype));
 }
 
+static bool same_exchange(const char *a, const char *b) {
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
 static void bind_read(lathe_binder *b, size_t i, const target *t) {
     const lathe_arg *arg = &b->provider->args[i];
     if (is_internal(b, t->part, t->port->name)) {
@@ -150,7 +180,7 @@ static void bind_read(lathe_binder *b, size_t i, const target *t) {
                         t->part->name, t->port->name);
     check_previous(b, t, datum);
     const lathe_state state = read_state(b, t, arg, datum);
-    if (state.form != arg->form)
+    if (state.form != arg->form || !same_exchange(state.exchange, arg->exchange))
         return; /* another argument of the port may take that form; check_ports looks */
     check_dtype(b, arg, datum, state.dtype);
     b->args[i] = (lathe_binding){.bound = true,
@@ -158,19 +188,34 @@ static void bind_read(lathe_binder *b, size_t i, const target *t) {
                                  .mailbox = -1,
                                  .datum = datum,
                                  .previous = t->port->previous,
+                                 .receives = state.exchange != NULL,
                                  .form = state.form,
                                  .shape = state.shape};
     lathe_bind_unify(b, i);
 }
 
 static bool is_written_under(const lathe_binder *b, const lathe_arg *arg) {
-    if (arg->when.kind == LATHE_NODE_NIL)
-        return true;
     const lathe_node answer = lathe_bind_call(b, &arg->when, b->constants, "when");
     if (answer.kind != LATHE_NODE_BOOLEAN)
         lathe_bind_fail(b, arg->where, "argument '%s': 'when' returned %s, allowed: true or false",
                         arg->name, lathe_tree_found(b->arena, &answer));
     return answer.boolean;
+}
+
+/* What is published exists in no buffer, so nothing but the next exchange can have it. */
+static void check_published(const lathe_binder *b, const target *t, const lathe_arg *arg,
+                            const lathe_datum *datum) {
+    const char *why = !b->variant                        ? "`prepare` has no exchanges"
+                      : datum->output                    ? "it is an output of the step"
+                      : datum->per_layer                 ? "it is kept per layer"
+                      : datum->kind != LATHE_DATUM_VALUE ? "it is no value"
+                                                         : NULL;
+    if (why)
+        lathe_bind_fail(b, t->part->where,
+                        "argument '%s' (%s:%d) publishes \"%s\" (%s:%d) through exchange \"%s\", "
+                        "but %s",
+                        arg->name, arg->where.file, arg->where.line, datum->name, datum->where.file,
+                        datum->where.line, arg->exchange, why);
 }
 
 static void bind_write(lathe_binder *b, size_t i, const target *t) {
@@ -184,13 +229,16 @@ static void bind_write(lathe_binder *b, size_t i, const target *t) {
                         t->part->name, datum->name);
     if (arg->dir == LATHE_DIR_INOUT)
         check_written(b, t, arg, datum);
-    if (arg->form == LATHE_WHOLE || arg->form == LATHE_COLUMNS)
+    if (arg->dir == LATHE_DIR_MAILBOX)
+        check_published(b, t, arg, datum);
+    if (arg->form == LATHE_WHOLE || arg->form == LATHE_COLUMNS || arg->dir == LATHE_DIR_MAILBOX)
         check_dtype(b, arg, datum, datum->dtype);
     b->args[i] = (lathe_binding){
         .bound = true,
         .buffer = -1,
         .mailbox = -1,
         .datum = datum,
+        .publishes = arg->dir == LATHE_DIR_MAILBOX,
         .form = arg->form,
         .shape = lathe_layout_shape(b->plan->lua, b->plan->deployment, datum, b->variant)};
     lathe_bind_unify(b, i);
@@ -200,8 +248,8 @@ static void bind_write(lathe_binder *b, size_t i, const target *t) {
  * condition. */
 typedef enum { PASS_READ, PASS_WRITTEN, PASS_CONDITION } pass;
 
-static pass pass_of(const lathe_arg *arg) {
-    if (arg->dir == LATHE_DIR_IN)
+static pass pass_of(const lathe_binder *b, const lathe_arg *arg) {
+    if (arg->dir == LATHE_DIR_IN || (arg->dir == LATHE_DIR_MAILBOX && find_target(b, arg).read))
         return PASS_READ;
     return arg->when.kind == LATHE_NODE_NIL ? PASS_WRITTEN : PASS_CONDITION;
 }
@@ -209,11 +257,11 @@ static pass pass_of(const lathe_arg *arg) {
 static void bind_pass(lathe_binder *b, pass which) {
     for (size_t i = 0; i < b->provider->arg_count; i++) {
         const lathe_arg *arg = &b->provider->args[i];
-        if (arg->dir == LATHE_DIR_WORKSPACE || pass_of(arg) != which)
+        if (arg->dir == LATHE_DIR_WORKSPACE || pass_of(b, arg) != which)
             continue;
-        if (!is_written_under(b, arg))
+        if (which == PASS_CONDITION && !is_written_under(b, arg))
             continue;
-        if (arg->dir == LATHE_DIR_MAILBOX) {
+        if (arg->dir == LATHE_DIR_MAILBOX && !arg->port_count) {
             b->args[i].bound = true;
             continue;
         }
@@ -243,12 +291,17 @@ static bool takes(const lathe_arg *arg, const char *kind, const char *port) {
     return false;
 }
 
+static const char *exchange_text(lathe_arena *arena, const char *exchange) {
+    return exchange ? lathe_arena_print(arena, " through exchange \"%s\"", exchange) : "";
+}
+
 static const char *forms_taken(const lathe_binder *b, const char *kind, const char *port) {
     lathe_text text = {.arena = b->arena};
     for (size_t i = 0; i < b->provider->arg_count; i++)
         if (takes(&b->provider->args[i], kind, port))
-            lathe_text_print(&text, "%s%s", text.size ? ", " : "",
-                             lathe_form_name(b->provider->args[i].form));
+            lathe_text_print(&text, "%s%s%s", text.size ? ", " : "",
+                             lathe_form_name(b->provider->args[i].form),
+                             exchange_text(b->arena, b->provider->args[i].exchange));
     return text.size ? lathe_text_string(&text) : NULL;
 }
 
@@ -279,8 +332,9 @@ static void check_read(const lathe_binder *b, const lathe_part *part, const lath
                         b->provider->where.line);
     const lathe_state *state = &b->states[datum ? datum - b->plan->model->data : 0];
     lathe_bind_fail(b, part->where,
-                    "forms do not meet: \"%s\" comes as %s from %s, but %s.%s is taken as: %s",
+                    "forms do not meet: \"%s\" comes as %s%s from %s, but %s.%s is taken as: %s",
                     port->name, lathe_form_name(datum ? state->form : LATHE_WHOLE),
+                    datum ? exchange_text(b->arena, state->exchange) : "",
                     datum ? describe_producer(b, state) : "nowhere", part->kind, port->port, forms);
 }
 

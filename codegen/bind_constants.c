@@ -47,6 +47,12 @@ static void give_attribute(lathe_binder *b, size_t i) {
                         part ? part->name : "", part ? "\"" : "", name);
 }
 
+static void give_ranks(lathe_binder *b, size_t i) {
+    const lathe_deployment *d = b->plan->deployment;
+    const lathe_node node = {.kind = LATHE_NODE_INTEGER, .integer = d->tp, .real = (double)d->tp};
+    give(b, i, d->where, &node, "tp");
+}
+
 /* A name that no constant takes is a slip of the pen. */
 static void check_options(const lathe_binder *b) {
     const lathe_table *options = b->launch->use->options;
@@ -91,6 +97,8 @@ void lathe_bind_given(lathe_binder *b) {
         } else if (c->source == LATHE_CONST_ATTRIBUTE) {
             give_attribute(b, i);
         }
+        if (c->source == LATHE_CONST_RANKS)
+            give_ranks(b, i);
         const bool early = c->source == LATHE_CONST_OPTION || c->source == LATHE_CONST_ATTRIBUTE;
         if (early && !b->constants[i].known && c->otherwise.kind != LATHE_NODE_NIL)
             give(b, i, c->where, &c->otherwise, "default");
@@ -207,6 +215,8 @@ void lathe_bind_complete(const lathe_binder *b) {
 
 lathe_node lathe_bind_call(const lathe_binder *b, const lathe_node *function,
                            const lathe_bound *constants, const char *what) {
-    const lathe_node argument = lathe_tactic_constants(b->arena, b->provider, constants);
-    return lathe_lua_call(b->plan->lua, function, &argument, 1, what);
+    const lathe_node args[2] = {
+        lathe_tactic_constants(b->arena, b->provider, constants),
+        lathe_tactic_arch(b->arena, b->plan->arch, b->plan->deployment->tp)};
+    return lathe_lua_call(b->plan->lua, function, args, 2, what);
 }

@@ -18,8 +18,9 @@ static const char *make_key(const lathe_binder *b) {
         else if (b->constants[i].known)
             lathe_text_print(&key, " %" PRId64, b->constants[i].integer);
     for (size_t i = 0; i < b->provider->arg_count; i++)
-        lathe_text_print(&key, "|%s",
-                         b->args[i].bound ? lathe_shape_text(b->arena, &b->args[i].shape) : "-");
+        lathe_text_print(&key, "|%s%s",
+                         b->args[i].bound ? lathe_shape_text(b->arena, &b->args[i].shape) : "-",
+                         b->args[i].publishes ? " out" : "");
     return lathe_text_string(&key);
 }
 
@@ -110,7 +111,7 @@ static void finish_args(const lathe_binder *b, lathe_kernel *k) {
             lathe_shape shape = eval_shape(b, arg, &k->tactics[0]);
             check_shape(b, i, &k->tactics[0], &shape);
             binding->shape = shape;
-        } else if (arg->dir != LATHE_DIR_MAILBOX) {
+        } else if (arg->dir != LATHE_DIR_MAILBOX || arg->port_count) {
             binding->form = arg->form;
             binding->shape = (lathe_shape){.rank = arg->rank};
             for (int d = 0; d < arg->rank; d++)
@@ -172,6 +173,7 @@ static void make_kernel(lathe_binder *b, lathe_kernel *k) {
     name_parts(b, k);
     const lathe_choice choice = {.lua = b->plan->lua,
                                  .arch = b->plan->arch,
+                                 .ranks = b->plan->deployment->tp,
                                  .table = b->plan->table,
                                  .provider = b->provider,
                                  .constants = b->constants,

@@ -54,9 +54,12 @@ static line parameter(const lathe_plan *plan, const lathe_kernel *k, size_t i) {
         l.code =
             lathe_arena_print(plan->arena, "%s%s *%s%s", arg->dir == LATHE_DIR_IN ? "const " : "",
                               lathe_dtype_element(arg->dtype), arg->name, last ? ") {" : ",");
-    l.comment = !k->args[i].bound ? "// null"
+    l.comment = !k->args[i].bound                                   ? "// null"
+                : arg->dir == LATHE_DIR_MAILBOX && !arg->port_count ? "// mailbox"
                 : arg->dir == LATHE_DIR_MAILBOX
-                    ? "// mailbox"
+                    ? lathe_arena_print(plan->arena, "// mailbox, %s %s",
+                                        k->args[i].publishes ? "publishes" : "receives",
+                                        lathe_shape_text(plan->arena, &k->args[i].shape))
                     : lathe_arena_print(plan->arena, "// %s",
                                         lathe_shape_text(plan->arena, &k->args[i].shape));
     return l;

@@ -135,12 +135,15 @@ static void write_constants(const lathe_plan *plan, const lathe_provider *p,
 
 static void write_arg(const lathe_plan *plan, const lathe_arg *arg, const lathe_binding *b,
                       lathe_text *out) {
+    const bool carries = arg->dir != LATHE_DIR_MAILBOX || arg->port_count;
     lathe_text_print(out, "{\"dir\": \"%s\"", lathe_dir_name(arg->dir));
-    if (arg->dir != LATHE_DIR_MAILBOX)
+    if (carries)
         lathe_text_print(out, ", \"dtype\": \"%s\", \"form\": \"%s\"", lathe_dtype_name(arg->dtype),
                          lathe_form_name(arg->form));
     lathe_text_print(out, ", \"name\": \"%s\"", arg->name);
-    if (arg->dir != LATHE_DIR_MAILBOX)
+    if (carries && arg->dir == LATHE_DIR_MAILBOX)
+        lathe_text_print(out, ", \"publishes\": %s", b->publishes ? "true" : "false");
+    if (carries)
         lathe_text_print(out, ", \"shape\": %s", lathe_shape_text(plan->arena, &b->shape));
     lathe_text_print(out, "}");
 }
@@ -200,7 +203,13 @@ static void write_kernels(const lathe_plan *plan, lathe_text *out) {
 }
 
 static void write_binding(const lathe_plan *plan, const lathe_binding *b, lathe_text *out) {
-    if (b->mailbox >= 0) {
+    if (b->mailbox >= 0 && b->datum) {
+        lathe_text_print(out, "{\"mailbox\": ");
+        lathe_text_json(out, plan->mailboxes[b->mailbox].name);
+        lathe_text_print(out, ", \"value\": ");
+        lathe_text_json(out, b->datum->name);
+        lathe_text_print(out, "}");
+    } else if (b->mailbox >= 0) {
         lathe_text_json(
             out, lathe_arena_print(plan->arena, "mailbox:%s", plan->mailboxes[b->mailbox].name));
     } else if (b->buffer < 0) {

@@ -13,6 +13,7 @@ typedef struct {
     bool bound;
     const lathe_datum *datum; /* NULL for workspaces and mailboxes */
     bool previous;            /* the instance of the layer before */
+    bool publishes, receives; /* a mailbox that carries the datum */
     lathe_form form;
     lathe_shape
         shape;   /* the kernel's own; of a k_partials output complete once the tactic is known */

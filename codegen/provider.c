@@ -80,12 +80,17 @@ static void read_source(lathe_arena *arena, const lathe_table *t, lathe_const *c
         c->source = LATHE_CONST_TACTIC;
         sources++;
     }
+    if (lathe_tree_boolean_or(arena, t, "ranks", false)) {
+        c->source = LATHE_CONST_RANKS;
+        sources++;
+    }
     if (sources > 1)
-        fail(arena, t, "allowed: one of the fields from, option, has, value, tactic", "");
+        fail(arena, t, "allowed: one of the fields from, option, has, ranks, value, tactic", "");
 }
 
 static lathe_const read_constant(lathe_arena *arena, const lathe_table *t) {
-    lathe_tree_check(arena, t, "default doc from has max min option tactic type value", false);
+    lathe_tree_check(arena, t, "default doc from has max min option ranks tactic type value",
+                     false);
     lathe_const c = {.where = t->where, .name = t->name};
     const char *type = lathe_tree_string(arena, t, "type");
     c.real = strcmp(type, "float") == 0;
@@ -155,13 +160,30 @@ static lathe_dir read_dir(lathe_arena *arena, const lathe_table *t) {
     fail(arena, t, "field 'dir': allowed: in out inout workspace mailbox, found ", name);
 }
 
+/* Whether a mailbox argument carries a value of the step. Without a port the kernel pushes and
+ * polls something of its own, of which nothing more is said. */
+static bool is_published(lathe_arena *arena, const lathe_table *t) {
+    static const char *const words[] = {"dtype", "form", "optional", "shape"};
+    if (lathe_tree_find(t, "port")) {
+        const char *form = lathe_tree_string(arena, t, "form");
+        if (strcmp(form, "rank_partials") != 0 && strcmp(form, "columns") != 0)
+            fail(arena, t, "field 'form': allowed in a mailbox: rank_partials columns, found ",
+                 form);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (lathe_tree_find(t, words[i]))
+            fail(arena, t, "allowed in a mailbox only with 'port': field ", words[i]);
+    return false;
+}
+
 static lathe_arg read_arg(lathe_arena *arena, const lathe_provider *p, const lathe_table *t) {
     static const char *const allowed[] = {
         [LATHE_DIR_IN] = "dir doc dtype form optional port shape",
         [LATHE_DIR_OUT] = "dir doc dtype form optional port shape when",
         [LATHE_DIR_INOUT] = "dir doc dtype form optional port shape",
         [LATHE_DIR_WORKSPACE] = "dir doc dtype shape zeroed",
-        [LATHE_DIR_MAILBOX] = "bytes dir doc exchange when",
+        [LATHE_DIR_MAILBOX] = "bytes dir doc dtype exchange form optional port shape when",
     };
     lathe_arg arg = {.where = t->where, .name = t->name, .dir = read_dir(arena, t)};
     lathe_tree_check(arena, t, allowed[arg.dir], false);
@@ -173,7 +195,8 @@ static lathe_arg read_arg(lathe_arena *arena, const lathe_provider *p, const lat
         arg.bytes = node_or_nil(lathe_tree_function_or_null(arena, t, "bytes"));
         if (arg.bytes.kind == LATHE_NODE_NIL)
             fail(arena, t, "field 'bytes': allowed: a function of the constants, found none", "");
-        return arg;
+        if (!is_published(arena, t))
+            return arg;
     }
     arg.dtype = lathe_dtype_parse(arena, t->where, lathe_tree_describe(arena, t),
                                   lathe_tree_find(t, "dtype"));

@@ -11,6 +11,7 @@ typedef enum {
     LATHE_CONST_ATTRIBUTE, /* `from`: attribute of a part */
     LATHE_CONST_OPTION,    /* `option` of the use */
     LATHE_CONST_HAS,       /* 1 where that argument is bound */
+    LATHE_CONST_RANKS,     /* the TP size */
     LATHE_CONST_TACTIC,
     LATHE_CONST_COMPUTED /* `value`: function of all others */
 } lathe_const_source;
@@ -54,8 +55,8 @@ typedef struct {
     const char **ports; /* "gemm.x", alternatives */
     size_t port_count;
     bool optional, zeroed;
-    lathe_node when; /* nil: always */
-    const char *exchange;
+    lathe_node when;      /* nil: always */
+    const char *exchange; /* of a mailbox, else NULL; with ports it carries a value */
     lathe_node bytes;
 } lathe_arg;
 

@@ -63,12 +63,13 @@ lathe_node lathe_tactic_constants(lathe_arena *arena, const lathe_provider *p,
     return (lathe_node){.kind = LATHE_NODE_TABLE, .table = t};
 }
 
-static lathe_node arch_node(lathe_arena *arena, const lathe_arch *arch) {
+lathe_node lathe_tactic_arch(lathe_arena *arena, const lathe_arch *arch, int64_t ranks) {
     lathe_table *t = lathe_tree_make(arena);
     t->strict = true;
     lathe_tree_set_integer(arena, t, "multiprocessors", arch->multiprocessors);
     lathe_tree_set_node(arena, t, "name",
                         (lathe_node){.kind = LATHE_NODE_STRING, .string = arch->name});
+    lathe_tree_set_integer(arena, t, "ranks", ranks);
     lathe_tree_set_integer(arena, t, "registers", arch->registers);
     lathe_tree_set_integer(arena, t, "shared", arch->shared);
     return (lathe_node){.kind = LATHE_NODE_TABLE, .table = t};
@@ -79,7 +80,7 @@ static lathe_node call(const lathe_choice *choice, const lathe_node *function,
                        const lathe_bound *constants, const char *what) {
     lathe_arena *arena = lathe_lua_arena(choice->lua);
     const lathe_node args[2] = {lathe_tactic_constants(arena, choice->provider, constants),
-                                arch_node(arena, choice->arch)};
+                                lathe_tactic_arch(arena, choice->arch, choice->ranks)};
     return lathe_lua_call(choice->lua, function, args, 2, what);
 }
 

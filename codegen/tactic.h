@@ -41,6 +41,7 @@ lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name);
 typedef struct {
     lathe_lua *lua;
     const lathe_arch *arch;
+    int64_t ranks;              /* the TP size */
     const lathe_tactics *table; /* NULL: none */
     const lathe_provider *provider;
     const lathe_bound *constants; /* all but tactic and computed ones known */
@@ -56,6 +57,8 @@ lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, con
 /* Known constants as a table for the spec's functions. */
 lathe_node lathe_tactic_constants(lathe_arena *arena, const lathe_provider *provider,
                                   const lathe_bound *constants);
+/* The `arch` of the spec's functions. */
+lathe_node lathe_tactic_arch(lathe_arena *arena, const lathe_arch *arch, int64_t ranks);
 /* Takes a number as the value of a constant: type and range are checked. */
 lathe_bound lathe_tactic_bound(lathe_arena *arena, const lathe_const *constant, lathe_where where,
                                const lathe_node *node, const char *origin);

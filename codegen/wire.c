@@ -17,6 +17,7 @@ typedef struct {
     lathe_state *entry; /* of values that the list reads before it writes them */
     bool *read;         /* whether the list does */
     bool *written;      /* whether the list writes the value */
+    bool *published;    /* whether it is published when the list begins, and not received yet */
     lathe_state *exit;
     lathe_launch *launches;
     size_t launch_count;
@@ -124,7 +125,7 @@ static void place_args(const wirer *w, const lathe_launch *launch, lathe_binding
 static void note_reads(const wirer *w, const lathe_launch *launch, const lathe_binding *args,
                        wired_list *list) {
     for (size_t i = 0; i < launch->provider->arg_count; i++) {
-        if (!args[i].datum || launch->provider->args[i].dir == LATHE_DIR_OUT)
+        if (!args[i].datum || args[i].publishes || launch->provider->args[i].dir == LATHE_DIR_OUT)
             continue;
         const size_t d = index_of(w, args[i].datum);
         if (list->written[d] || list->read[d] || args[i].datum->kind != LATHE_DATUM_VALUE)
@@ -146,7 +147,16 @@ static void note_writes(const wirer *w, const lathe_launch *launch, const lathe_
                             "%s: writes \"%s\", which `prepare` has made for good",
                             lathe_bind_describe(w->arena, launch), args[i].datum->name);
         list->written[d] = true;
-        w->states[d] = (lathe_state){true, args[i].form, arg->dtype, args[i].shape, launch};
+        if (args[i].receives) {
+            w->states[d] = (lathe_state){.receiver = launch};
+            continue;
+        }
+        w->states[d] = (lathe_state){.written = true,
+                                     .form = args[i].form,
+                                     .dtype = arg->dtype,
+                                     .shape = args[i].shape,
+                                     .producer = launch,
+                                     .exchange = args[i].publishes ? arg->exchange : NULL};
         if (!w->variant)
             w->prepared[d] = true;
     }
@@ -159,6 +169,7 @@ static void wire_launch(wirer *w, const lathe_launch *launch, wired_list *list) 
                    .part = launch->parts[0]->name};
     op.args = lathe_arena_alloc(w->arena, launch->provider->arg_count + 1, sizeof *op.args);
     op.kernel = lathe_bind(w->plan, w->variant, launch, w->states, op.args);
+    lathe_wire_exchange(w->plan, launch, op.args, w->states);
     note_reads(w, launch, op.args, list);
     note_writes(w, launch, op.args, list);
     place_args(w, launch, op.args);
@@ -171,6 +182,9 @@ static void wire_list(wirer *w, const lathe_part_list *parts, wired_list *list) 
     list->exit = lathe_arena_alloc(w->arena, data + 1, sizeof *list->exit);
     list->read = lathe_arena_alloc(w->arena, data + 1, sizeof *list->read);
     list->written = lathe_arena_alloc(w->arena, data + 1, sizeof *list->written);
+    list->published = lathe_arena_alloc(w->arena, data + 1, sizeof *list->published);
+    for (size_t d = 0; d < data; d++)
+        list->published[d] = w->states[d].exchange != NULL;
     list->launches = lathe_cover(w->plan, parts, &list->launch_count);
     for (size_t i = 0; i < list->launch_count; i++)
         wire_launch(w, &list->launches[i], list);
@@ -179,15 +193,24 @@ static void wire_list(wirer *w, const lathe_part_list *parts, wired_list *list) 
     list->done = true;
 }
 
-static const char *describe_state(const wirer *w, const lathe_state *s) {
-    if (!s->written)
-        return "not written";
-    return lathe_arena_print(
-        w->arena, "%s %s %s from %s", lathe_form_name(s->form), lathe_dtype_name(s->dtype),
-        lathe_shape_text(w->arena, &s->shape),
-        s->producer ? lathe_arena_print(w->arena, "provider %s (%s)", s->producer->provider->name,
-                                        lathe_bind_describe(w->arena, s->producer))
-                    : "the step's input");
+static bool differs(const lathe_state *is, const lathe_state *was) {
+    return !is->written || is->form != was->form || is->dtype != was->dtype ||
+           (is->exchange ? !was->exchange || strcmp(is->exchange, was->exchange) != 0
+                         : was->exchange != NULL) ||
+           !lathe_shape_equal(&is->shape, &was->shape);
+}
+
+/* The exchanges of a list were found free or taken for what is published when it begins. */
+static void check_revisited(const wirer *w, const lathe_part_list *parts, const wired_list *list,
+                            size_t layer, size_t d) {
+    const lathe_state *is = &w->states[d];
+    if (list->published[d] || !is->exchange)
+        return;
+    lathe_diag_fail(lathe_arena_diag(w->arena), parts->where,
+                    "kind \"%s\", layer %zu: \"%s\" is %s and not received when the layer "
+                    "begins, but was not published before an earlier layer of the kind",
+                    parts->name, layer, w->plan->model->data[d].name,
+                    lathe_bind_describe_state(w->arena, is));
 }
 
 /* A kind met again: what it reads must be what it was wired for. */
@@ -195,14 +218,15 @@ static void revisit(const wirer *w, const lathe_part_list *parts, const wired_li
                     size_t layer) {
     for (size_t d = 0; d < w->plan->model->datum_count; d++) {
         const lathe_state *was = &list->entry[d], *is = &w->states[d];
-        if (list->read[d] && (!is->written || is->form != was->form || is->dtype != was->dtype ||
-                              !lathe_shape_equal(&is->shape, &was->shape)))
+        check_revisited(w, parts, list, layer, d);
+        if (list->read[d] && differs(is, was))
             lathe_diag_fail(lathe_arena_diag(w->arena), parts->where,
                             "kind \"%s\", layer %zu: \"%s\" (%s:%d) is %s here, but %s in an "
                             "earlier layer of the kind",
                             parts->name, layer, w->plan->model->data[d].name,
                             w->plan->model->data[d].where.file, w->plan->model->data[d].where.line,
-                            describe_state(w, is), describe_state(w, was));
+                            lathe_bind_describe_state(w->arena, is),
+                            lathe_bind_describe_state(w->arena, was));
         if (list->written[d])
             w->states[d] = list->exit[d];
     }
@@ -275,6 +299,7 @@ static void wire_variant(wirer *w, const lathe_state *after_prepare, lathe_varia
         if (m->data[d].output && !w->states[d].written)
             lathe_diag_fail(lathe_arena_diag(w->arena), m->data[d].where,
                             "value \"%s\": an output that no part writes", m->data[d].name);
+    lathe_wire_received(w->plan, w->states);
 }
 
 /* Keeps what the step reads of `prepare`, last first: its layers are those of what it writes. */

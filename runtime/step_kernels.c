@@ -41,17 +41,33 @@ static bool read_constants(lathe_json *j, const json_t *object,
     return true;
 }
 
-/* A mailbox argument points at a struct: it has neither a scalar type nor a shape. */
+/* What a mailbox carries from a publisher to a receiver: parts of a sum or columns. */
+static bool read_carried(lathe_json *j, const json_t *value, lathe_step_arg *a) {
+    a->carries = json_object_get(value, "publishes") != NULL;
+    if (!a->carries)
+        return true;
+    if (a->form != LATHE_FORM_RANK_PARTIALS && a->form != LATHE_FORM_COLUMNS)
+        return lathe_json_fail_at(j, "form", "found %s, allowed: rank_partials columns",
+                                  lathe_step_form_name(a->form));
+    return lathe_json_bool(j, value, "publishes", &a->publishes);
+}
+
+/* A mailbox argument points at a struct: unless it carries a value it has neither a scalar type nor
+ * a shape. */
 static bool read_arg(lathe_json *j, const json_t *value, lathe_step_arg *a) {
     int dir = -1;
-    if (!lathe_json_object(j, value, "name dtype? shape? dir form?") ||
+    if (!lathe_json_object(j, value, "name dtype? shape? dir form? publishes?") ||
         !lathe_json_name(j, value, "name", LATHE_NAME_IDENTIFIER, &a->name) ||
         !lathe_json_choice(j, value, "dir", "in out inout workspace mailbox", &dir) ||
         !lathe_step_read_form(j, value, &a->form))
         return false;
     a->dir = (lathe_step_dir)dir;
     a->dtype = LATHE_SCALAR_MAILBOX;
-    if (a->dir == LATHE_DIR_MAILBOX)
+    if (a->dir != LATHE_DIR_MAILBOX && json_object_get(value, "publishes"))
+        return lathe_json_fail_at(j, "publishes", "allowed: with dir \"mailbox\"");
+    if (a->dir == LATHE_DIR_MAILBOX && !read_carried(j, value, a))
+        return false;
+    if (a->dir == LATHE_DIR_MAILBOX && !a->carries)
         return true;
     int64_t bytes;
     return lathe_step_read_scalar(j, value, &a->dtype) &&

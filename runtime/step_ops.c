@@ -66,6 +66,8 @@ static bool bind_name(lathe_step_reader *r, const lathe_step_arg *a, const char 
                       lathe_step_binding *b) {
     lathe_json *j = &r->json;
     const size_t prefix = strlen(MAILBOX_PREFIX);
+    if (a->carries)
+        return lathe_json_fail(j, "found \"%.60s\", allowed: {mailbox, value} or null", name);
     if (a->dir == LATHE_DIR_MAILBOX) {
         b->mailbox = strncmp(name, MAILBOX_PREFIX, prefix) == 0
                          ? lathe_step_index_find(&r->mailboxes, name + prefix)
@@ -79,6 +81,29 @@ static bool bind_name(lathe_step_reader *r, const lathe_step_arg *a, const char 
     return check_fit(r, a, &r->table->buffers[b->buffer]);
 }
 
+/* A value in a mailbox: what one rank contributes fits what it sends. */
+static bool read_carried(lathe_step_reader *r, const json_t *value, const lathe_step_arg *a,
+                         lathe_step_binding *b) {
+    lathe_json *j = &r->json;
+    const char *name;
+    int64_t bytes;
+    if (!lathe_json_object(j, value, "mailbox value") ||
+        !lathe_json_name(j, value, "mailbox", LATHE_NAME_WORD, &name) ||
+        !lathe_json_name(j, value, "value", LATHE_NAME_WORD, &b->value))
+        return false;
+    b->mailbox = lathe_step_index_find(&r->mailboxes, name);
+    if (b->mailbox < 0)
+        return lathe_json_fail_at(j, "mailbox", "found \"%.60s\", allowed: a name in mailboxes",
+                                  name);
+    if (!lathe_step_shape_bytes(j, &a->shape, 0, a->dtype, &bytes))
+        return false;
+    const lathe_step_mailbox *box = &r->table->mailboxes[b->mailbox];
+    if (bytes < 1 || bytes > box->bytes)
+        return lathe_json_fail(j, "the argument has %lld bytes, mailbox \"%.60s\" %lld",
+                               (long long)bytes, box->name, (long long)box->bytes);
+    return true;
+}
+
 static bool read_binding(lathe_step_reader *r, const json_t *value, const lathe_step_arg *a,
                          lathe_step_binding *b) {
     lathe_json *j = &r->json;
@@ -90,6 +115,8 @@ static bool read_binding(lathe_step_reader *r, const json_t *value, const lathe_
         return bind_name(r, a, json_string_value(value), b);
     const char *name;
     int64_t layer;
+    if (json_is_object(value) && a->carries)
+        return read_carried(r, value, a, b);
     if (!json_is_object(value))
         return lathe_json_fail(j, "found %s, allowed: a buffer, {buffer, layer} or null",
                                lathe_json_show(value, found));

@@ -101,10 +101,14 @@ typedef struct {
 
 typedef struct {
     const char *name;
-    lathe_scalar dtype;
-    lathe_step_shape shape; /* the kernel's own; a kv cache has 0 pages */
+    lathe_scalar dtype;     /* of a mailbox that carries a value: the value's */
+    lathe_step_shape shape; /* the kernel's own; a kv cache has 0 pages; of a published value: what
+                               one rank contributes */
     lathe_step_dir dir;
     lathe_step_form form;
+    bool carries; /* a mailbox that carries a value of the step from its publisher to its receiver;
+                     the value exists in no buffer. Else the kernel pushes and polls by itself */
+    bool publishes; /* the kernel publishes the value; else it receives it */
 } lathe_step_arg;
 
 typedef struct {
@@ -138,9 +142,10 @@ typedef struct {
 } lathe_step_kernel;
 
 typedef struct {
-    int buffer;    /* -1 with mailbox -1: the argument is null */
-    int mailbox;   /* index into mailboxes, or -1 */
-    bool previous; /* the instance of the layer before */
+    int buffer;        /* -1 with mailbox -1: the argument is null */
+    int mailbox;       /* index into mailboxes, or -1 */
+    const char *value; /* of a mailbox that carries one: its name in the layout; else NULL */
+    bool previous;     /* the instance of the layer before */
 } lathe_step_binding;
 
 typedef enum { LATHE_OP_LAUNCH, LATHE_OP_FORK, LATHE_OP_JOIN } lathe_step_op_kind;

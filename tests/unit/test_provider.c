@@ -98,7 +98,7 @@ Test(provider, constants) {
     refused("const \"kK\"", "const \"kN\"", ":8: const \"kN\": the name stands twice");
     refused("const \"kK\"", "const \"k K\"", "allowed: a name like kTile");
     refused("option = \"partials\"", "option = \"partials\", tactic = true",
-            "one of the fields from, option, has, value, tactic");
+            "one of the fields from, option, has, ranks, value, tactic");
     refused("option = \"partials\"", "from = \"partials\"", "allowed: \"KIND.ATTRIBUTE\"");
     refused("option = \"partials\"", "has = \"none\"",
             ":9: const \"kPartials\": field 'has': no argument is called \"none\"");

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Values that cross through a mailbox: publisher and receiver meet, and what does not is refused
+ * with both ends named. */
+#include "codegen_case.h"
+
+TestSuite(published, .init = case_begin, .fini = case_end, .timeout = 60);
+
+#define SEND                                                                                       \
+    "use \"fix/product\" { parts = { \"down\" }, options = { partials = 1 } }",                    \
+        "use \"fix/send\" { parts = { \"down\" } }"
+#define RECEIVE "use \"fix/add\" {", "use \"fix/receive\" {"
+
+static const char *both(void) {
+    return case_replace(case_replace(case_base(), SEND), RECEIVE);
+}
+
+#define REFUSED_FROM(layout, ...)                                                                  \
+    do {                                                                                           \
+        cr_assert_not(case_generate(layout, (lathe_generate_options){0}));                         \
+        case_expect_message((const char *const[]){__VA_ARGS__, NULL});                             \
+    } while (0)
+
+Test(published, crosses_without_a_buffer) {
+    cr_assert(case_generate(both(), (lathe_generate_options){.tp = 2}), "%s", case_result.message);
+    const char *step = case_read(case_path("out/step.json"));
+    cr_assert(strstr(step, "\"mail\": {\"mailbox\": \"sum\", \"value\": \"y\"}"));
+    cr_assert(strstr(step, "\"sum\": {\"mailbox\": \"sum\", \"value\": \"y\"}"));
+    cr_assert(strstr(step, "\"mail\": null"), "the receiver does not push as well");
+    cr_assert(strstr(step, "{\"dir\": \"mailbox\", \"dtype\": \"bf16\", \"form\": "
+                           "\"rank_partials\", \"name\": \"mail\", \"publishes\": true, "
+                           "\"shape\": [4, 64]}"));
+    cr_assert(strstr(step, "\"name\": \"sum\", \"publishes\": false, \"shape\": [4, 64]}"));
+    cr_assert(strstr(step, "{\"bytes\": 512, \"index\": 0, \"name\": \"sum\"}"));
+    cr_assert_null(strstr(step, "\"name\": \"y\", \"scope\""), "the value has a buffer");
+    const char *kernel = case_read(case_path("out/down_1x4.cu"));
+    cr_assert(strstr(kernel, "// mailbox, publishes [4, 64]"));
+    cr_assert(strstr(kernel, "kRanks = 2;"));
+}
+
+Test(published, a_receiver_pushes_by_itself_where_nothing_is_published) {
+    cr_assert(case_generate(
+                  case_replace(both(), "{ \"down\" } }", "{ \"down\" }, options = { whole = 1 } }"),
+                  (lathe_generate_options){0}),
+              "%s", case_result.message);
+    const char *step = case_read(case_path("out/step.json"));
+    cr_assert(strstr(step, "\"b\": \"y\", \"mail\": \"mailbox:sum\""));
+    cr_assert(strstr(step, "\"sum\": null"));
+}
+
+Test(published, a_reader_that_does_not_receive_is_named_with_the_publisher) {
+    REFUSED_FROM(case_replace(case_base(), SEND),
+                 "case.lua:26: body: part \"add\": provider fix/add",
+                 "\"y\" comes as rank_partials through exchange \"sum\" from provider fix/send "
+                 "(body: part \"down\", case.lua:25)",
+                 "taken as: whole, k_partials");
+}
+
+Test(published, exchanges_must_be_the_same) {
+    (void)mkdir(case_path("layouts"), 0777);
+    char command[512];
+    (void)snprintf(command, sizeof command, "cp -r '%s/templates' '%s'", FIXTURES, case_folder);
+    cr_assert_eq(system(command), 0);
+    const char *spec = case_read(FIXTURES "/templates/fix/receive.lua");
+    case_write("templates/fix/receive.lua",
+               case_replace(spec, "exchange = \"sum\", port", "exchange = \"other\", port"));
+    cr_assert_not(case_generate(both(), (lathe_generate_options){.root = case_folder}));
+    case_expect_message((const char *const[]){
+        "\"y\" comes as rank_partials through exchange \"sum\" from provider fix/send",
+        "taken as: whole, rank_partials through exchange \"other\"", NULL});
+}
+
+Test(published, is_received_once) {
+    const char *layout =
+        case_replace(both(), "use \"fix/mix\"",
+                     "use \"fix/receive\" { parts = { \"again\" } },\nuse \"fix/mix\"");
+    layout = case_replace(layout, "part \"mix\" \"mix\"",
+                          "part \"again\" \"add\" { reads = { b = \"y\", s = \"s\", alpha = "
+                          "\"alpha\" }, writes = { s_out = \"t\" } },\npart \"mix\" \"mix\"");
+    REFUSED_FROM(layout, "part \"again\"", "reads the value \"y\"",
+                 "body: part \"add\" (provider fix/receive) has received");
+}
+
+Test(published, an_exchange_carries_one_value_at_a_time) {
+    const char *layout =
+        case_replace(both(), "use \"fix/product\" { parts = { \"up\" } }",
+                     "use \"fix/product\" { parts = { \"up\" } },\nuse \"fix/send\" { parts = { "
+                     "\"more\" } }");
+    layout = case_replace(layout, "part \"add\" \"add\"",
+                          "part \"more\" \"gemm\" { reads = { x = \"h\", w = \"down\" }, writes = "
+                          "{ y = \"z\" } },\npart \"add\" \"add\"");
+    layout = case_replace(layout, "value \"t\"", "value \"z\" { \"bf16\", rows, H }, value \"t\"");
+    REFUSED_FROM(layout, "part \"more\"", "uses exchange \"sum\" while it carries \"y\"",
+                 "from provider fix/send (body: part \"down\")", "no launch has received yet");
+}
+
+Test(published, must_be_received) {
+    const char *layout =
+        case_replace(case_replace(case_base(), SEND), "{ b = \"y\", s", "{ b = \"x\", s");
+    REFUSED_FROM(layout, "\"y\" is rank_partials bf16", "through exchange \"sum\"",
+                 "and not received when the layer begins");
+    layout = case_replace(layout, "{ \"body\", \"body\", \"body\" }", "{ \"body\" }");
+    REFUSED_FROM(layout, "value \"y\" is rank_partials bf16 [1, 64] through exchange \"sum\" from "
+                         "provider fix/send (body: part \"down\"), and no launch of the step "
+                         "receives it");
+}
+
+Test(published, neither_outputs_nor_values_of_a_layer) {
+    REFUSED_FROM(case_replace(both(), "value \"y\" { \"bf16\", rows, H }",
+                              "value \"y\" { \"bf16\", rows, H, output = true }"),
+                 "argument 'mail'", "publishes \"y\"", "it is an output of the step");
+    REFUSED_FROM(case_replace(both(), "value \"y\" { \"bf16\", rows, H }",
+                              "value \"y\" { \"bf16\", rows, H, per = \"layer\" }"),
+                 "publishes \"y\"", "it is kept per layer");
+    REFUSED_FROM(case_replace(both(), "value \"y\" { \"bf16\"", "value \"y\" { \"f32\""),
+                 "\"y\" is f32, but argument 'mail'", "takes bf16");
+}
+
+Test(published, a_spec_may_refuse_a_number_of_ranks) {
+    const char *layout = case_replace(
+        both(), "deployment { tp = 2",
+        "deployment { tp = 3, max_context = 64, variants = { { 1, 4 } }, provide = uses() }, "
+        "deployment { tp = 2");
+    layout = case_replace(layout, "split(INNER, \"inner width\", 8)",
+                          "split(INNER, \"inner width\", 16)");
+    cr_assert_not(case_generate(layout, (lathe_generate_options){.tp = 3}));
+    case_expect_message(
+        (const char *const[]){"provider fix/send: unsupported: more than 2 ranks: 3", NULL});
+}
