@@ -360,6 +360,14 @@ static void check_aliases(const lathe_binder *b) {
         }
 }
 
+static lathe_node describe_arch(const lathe_binder *b) {
+    const size_t count = b->launch->part_count;
+    const char **kinds = lathe_arena_alloc(b->arena, count + 1, sizeof *kinds);
+    for (size_t i = 0; i < count; i++)
+        kinds[i] = b->launch->parts[i]->kind;
+    return lathe_tactic_arch(b->arena, b->plan->arch, b->plan->deployment->tp, kinds, count);
+}
+
 size_t lathe_bind(lathe_plan *plan, const lathe_variant *variant, const lathe_launch *launch,
                   const lathe_state *states, lathe_binding *args) {
     const lathe_provider *p = launch->provider;
@@ -374,6 +382,7 @@ size_t lathe_bind(lathe_plan *plan, const lathe_variant *variant, const lathe_la
     b.blame = lathe_arena_alloc(b.arena, p->constant_count + 1, sizeof *b.blame);
     for (size_t i = 0; i < p->arg_count; i++)
         args[i] = (lathe_binding){.buffer = -1, .mailbox = -1};
+    b.arch = describe_arch(&b);
     lathe_bind_given(&b);
     bind_pass(&b, PASS_READ);
     bind_pass(&b, PASS_WRITTEN);

@@ -215,8 +215,6 @@ void lathe_bind_complete(const lathe_binder *b) {
 
 lathe_node lathe_bind_call(const lathe_binder *b, const lathe_node *function,
                            const lathe_bound *constants, const char *what) {
-    const lathe_node args[2] = {
-        lathe_tactic_constants(b->arena, b->provider, constants),
-        lathe_tactic_arch(b->arena, b->plan->arch, b->plan->deployment->tp)};
+    const lathe_node args[2] = {lathe_tactic_constants(b->arena, b->provider, constants), b->arch};
     return lathe_lua_call(b->plan->lua, function, args, 2, what);
 }

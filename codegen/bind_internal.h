@@ -15,6 +15,7 @@ typedef struct {
     lathe_bound *constants;
     const char **blame; /* per constant: what gave it its value, for messages */
     lathe_binding *args;
+    lathe_node arch; /* what the spec's functions are told of the machine and the launch */
 } lathe_binder;
 
 _Noreturn void lathe_bind_fail(const lathe_binder *b, lathe_where where, const char *format, ...)

@@ -173,7 +173,7 @@ static void make_kernel(lathe_binder *b, lathe_kernel *k) {
     name_parts(b, k);
     const lathe_choice choice = {.lua = b->plan->lua,
                                  .arch = b->plan->arch,
-                                 .ranks = b->plan->deployment->tp,
+                                 .given = b->arch,
                                  .table = b->plan->table,
                                  .provider = b->provider,
                                  .constants = b->constants,

@@ -63,12 +63,31 @@ lathe_node lathe_tactic_constants(lathe_arena *arena, const lathe_provider *p,
     return (lathe_node){.kind = LATHE_NODE_TABLE, .table = t};
 }
 
-lathe_node lathe_tactic_arch(lathe_arena *arena, const lathe_arch *arch, int64_t ranks) {
+/* A set of the kinds. */
+static lathe_node kinds_node(lathe_arena *arena, const char *const *kinds, size_t count) {
+    const lathe_node yes = {.kind = LATHE_NODE_BOOLEAN, .boolean = true};
+    const char **sorted = lathe_arena_alloc(arena, count + 1, sizeof *sorted);
+    for (size_t i = 0; i < count; i++) {
+        size_t at = i;
+        for (; at > 0 && strcmp(sorted[at - 1], kinds[i]) > 0; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = kinds[i];
+    }
+    lathe_table *t = lathe_tree_make(arena);
+    for (size_t i = 0; i < count; i++)
+        if (!i || strcmp(sorted[i], sorted[i - 1]) != 0)
+            lathe_tree_set_node(arena, t, sorted[i], yes);
+    return (lathe_node){.kind = LATHE_NODE_TABLE, .table = t};
+}
+
+lathe_node lathe_tactic_arch(lathe_arena *arena, const lathe_arch *arch, int64_t ranks,
+                             const char *const *kinds, size_t kind_count) {
     lathe_table *t = lathe_tree_make(arena);
     t->strict = true;
     lathe_tree_set_integer(arena, t, "multiprocessors", arch->multiprocessors);
     lathe_tree_set_node(arena, t, "name",
                         (lathe_node){.kind = LATHE_NODE_STRING, .string = arch->name});
+    lathe_tree_set_node(arena, t, "parts", kinds_node(arena, kinds, kind_count));
     lathe_tree_set_integer(arena, t, "ranks", ranks);
     lathe_tree_set_integer(arena, t, "registers", arch->registers);
     lathe_tree_set_integer(arena, t, "shared", arch->shared);
@@ -80,7 +99,7 @@ static lathe_node call(const lathe_choice *choice, const lathe_node *function,
                        const lathe_bound *constants, const char *what) {
     lathe_arena *arena = lathe_lua_arena(choice->lua);
     const lathe_node args[2] = {lathe_tactic_constants(arena, choice->provider, constants),
-                                lathe_tactic_arch(arena, choice->arch, choice->ranks)};
+                                choice->given};
     return lathe_lua_call(choice->lua, function, args, 2, what);
 }
 

@@ -41,7 +41,7 @@ lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name);
 typedef struct {
     lathe_lua *lua;
     const lathe_arch *arch;
-    int64_t ranks;              /* the TP size */
+    lathe_node given;           /* the `arch` of the spec's functions */
     const lathe_tactics *table; /* NULL: none */
     const lathe_provider *provider;
     const lathe_bound *constants; /* all but tactic and computed ones known */
@@ -57,8 +57,9 @@ lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, con
 /* Known constants as a table for the spec's functions. */
 lathe_node lathe_tactic_constants(lathe_arena *arena, const lathe_provider *provider,
                                   const lathe_bound *constants);
-/* The `arch` of the spec's functions. */
-lathe_node lathe_tactic_arch(lathe_arena *arena, const lathe_arch *arch, int64_t ranks);
+/* The `arch` of the spec's functions; `kinds` of the parts that the launch covers. */
+lathe_node lathe_tactic_arch(lathe_arena *arena, const lathe_arch *arch, int64_t ranks,
+                             const char *const *kinds, size_t kind_count);
 /* Takes a number as the value of a constant: type and range are checked. */
 lathe_bound lathe_tactic_bound(lathe_arena *arena, const lathe_const *constant, lathe_where where,
                                const lathe_node *node, const char *origin);
