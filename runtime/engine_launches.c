@@ -17,6 +17,10 @@ static void bind_value(const lathe_engine *e, const lathe_step_binding *b, const
     if (b->mailbox >= 0) {
         v->mailbox = &e->table->mailboxes[b->mailbox];
         v->address = e->mailboxes[b->mailbox];
+        v->carried = b->value;
+        if (arg->carries)
+            v->bytes =
+                (size_t)lathe_step_shape_count(&v->shape, 0) * lathe_scalar_bytes(arg->dtype);
         return;
     }
     if (b->buffer < 0)

@@ -200,6 +200,32 @@ lathe_status lathe_engine_read_faults(lathe_engine *e) {
     return LATHE_OK;
 }
 
+static lathe_status read_region(lathe_engine *e, int mailbox, size_t offset, void *host,
+                                size_t bytes) {
+    if (!e->mailboxes || mailbox < 0 || mailbox >= e->table->mailbox_count)
+        return lathe_engine_fail(e, LATHE_INVALID, "there is no mailbox %d", mailbox);
+    const char *memory = e->mailboxes[mailbox];
+    const lathe_status status = e->device->ops->copy_out(e->device, host, memory + offset, bytes);
+    return status == LATHE_OK
+               ? status
+               : lathe_engine_fail_device(e, status, e->table->mailboxes[mailbox].name);
+}
+
+lathe_status lathe_engine_read_epoch(lathe_engine *e, int mailbox, uint32_t *epoch) {
+    return read_region(e, mailbox, EPOCH_AT, epoch, sizeof *epoch);
+}
+
+lathe_status lathe_engine_read_slot(lathe_engine *e, int mailbox, uint32_t epoch, int source,
+                                    void *host, size_t bytes) {
+    if (mailbox < 0 || mailbox >= e->table->mailbox_count || source < 0 || source >= world_of(e) ||
+        bytes > slot_bytes(&e->table->mailboxes[mailbox]))
+        return lathe_engine_fail(e, LATHE_INVALID, "mailbox %d: no %zu bytes from rank %d", mailbox,
+                                 bytes, source);
+    const size_t slot = (size_t)(epoch % SLOTS) * (size_t)world_of(e) + (size_t)source;
+    return read_region(e, mailbox, SLOTS_AT + slot * slot_bytes(&e->table->mailboxes[mailbox]),
+                       host, bytes);
+}
+
 void lathe_engine_close_mailboxes(lathe_engine *e) {
     for (int i = 0; e->mailboxes && i < e->table->mailbox_count; ++i)
         if (e->mailboxes[i])

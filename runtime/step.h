@@ -17,7 +17,9 @@ typedef struct {
     int layer;              /* of the buffer's instance; -1 for scope "step" */
     void *address;          /* on the device; NULL where unbound */
     lathe_step_shape shape; /* as the kernel sees it; pages of a kv cache filled in */
-    size_t bytes; /* that the kernel sees: the front of the buffer; 0 where unbound or a mailbox */
+    size_t bytes;        /* that the kernel sees: the front of the buffer; of a value that a mailbox
+                            carries: one rank's contribution; 0 where unbound or any other mailbox */
+    const char *carried; /* name of the value that the mailbox carries; else NULL */
 } lathe_step_value;
 
 typedef enum {
@@ -79,6 +81,13 @@ LATHE_CHECKED lathe_status lathe_engine_read(lathe_engine *engine, const char *n
                                              size_t offset, void *host, size_t bytes);
 LATHE_CHECKED lathe_status lathe_engine_write(lathe_engine *engine, const char *name, int layer,
                                               size_t offset, const void *host, size_t bytes);
+
+/* Exchange kind `mailbox` (a number of the table), of this rank: the number of its next exchange,
+ * and the first bytes of what `source` sent here in exchange `epoch`. Synchronous. */
+LATHE_CHECKED lathe_status lathe_engine_read_epoch(lathe_engine *engine, int mailbox,
+                                                   uint32_t *epoch);
+LATHE_CHECKED lathe_status lathe_engine_read_slot(lathe_engine *engine, int mailbox, uint32_t epoch,
+                                                  int source, void *host, size_t bytes);
 
 /* Compares the variant's captured graph with step.json: one node per launch, and exactly the
  * dependencies that streams, forks, joins and early launches mean. LATHE_INVALID with the first

@@ -32,6 +32,7 @@ typedef struct {
 
 typedef struct {
     int launches; /* compared */
+    int alike;    /* values equal bit for bit on several ranks, as their references are */
     int failed;   /* launches, whole-step values and schedules that do not meet the contract */
     int flips;    /* choices of the chained reference that the device took otherwise */
     double noise; /* measured by jitter; 0 where it was not */

@@ -15,6 +15,7 @@
 typedef struct {
     lathe_check_state *c;
     lathe_image *state[LATHE_REF_RANKS];
+    void **mail[LATHE_REF_RANKS]; /* per mailbox: what the rank contributed last */
     double jitter;
     double *worst; /* per buffer: largest distance from the device's values */
     int *worst_at; /* the launch where it was */
@@ -26,12 +27,25 @@ static bool is_real(lathe_scalar t) {
 }
 
 static bool writes(const lathe_step_value *v) {
-    return v->buffer && (v->arg->dir == LATHE_DIR_OUT || v->arg->dir == LATHE_DIR_INOUT);
+    if (!v->buffer)
+        return lathe_check_publishes(v);
+    return v->arg->dir == LATHE_DIR_OUT || v->arg->dir == LATHE_DIR_INOUT;
+}
+
+/* A rank's contribution to an exchange, as large as the mailbox allows. */
+static void *find_mail(chain *h, int rank, const lathe_step_value *v) {
+    const lathe_step_table *t = lathe_engine_table(h->c->options->engines[rank]);
+    void **place = &h->mail[rank][v->mailbox - t->mailboxes];
+    if (!*place)
+        *place = malloc((size_t)v->mailbox->bytes);
+    return *place;
 }
 
 /* The chain's own contents of a buffer: what the step began with, else NaN. */
 static void *find_state(chain *h, int rank, const lathe_step_value *v) {
     lathe_check_state *c = h->c;
+    if (v->carried)
+        return find_mail(h, rank, v);
     if (v->buffer->lifetime == LATHE_LIFETIME_WEIGHT)
         return lathe_image_read(c->weights[rank], v->buffer, v->layer, NULL);
     void *copy = lathe_image_find(h->state[rank], v->buffer, v->layer);
@@ -60,7 +74,7 @@ static lathe_status bind_values(chain *h, int index, lathe_ref_value *values) {
         for (int i = 0; i < l->value_count; ++i) {
             const lathe_step_value *v = &l->values[i];
             lathe_ref_value *to = &h->ref.values[rank][i];
-            if (!v->buffer || v->arg->dir == LATHE_DIR_WORKSPACE)
+            if (!(v->buffer || v->carried) || v->arg->dir == LATHE_DIR_WORKSPACE)
                 continue;
             to->before = find_state(h, rank, v);
             to->after = c->saved[index].values[rank * l->value_count + i];
@@ -68,7 +82,8 @@ static lathe_status bind_values(chain *h, int index, lathe_ref_value *values) {
             if (writes(v))
                 to->out = malloc((size_t)(count ? count : 1) * sizeof *to->out);
             if (!to->before || (writes(v) && !to->out))
-                return lathe_check_refuse(c, LATHE_NO_MEMORY, "no memory for %s", v->buffer->name);
+                return lathe_check_refuse(c, LATHE_NO_MEMORY, "no memory for %s",
+                                          lathe_check_value_name(v));
             for (int64_t e = 0; to->out && e < count; ++e)
                 to->out[e] = LATHE_REF_UNSET;
         }
@@ -80,7 +95,7 @@ static lathe_status bind_values(chain *h, int index, lathe_ref_value *values) {
 static void store_value(chain *h, int rank, const lathe_step_value *v, const double *out) {
     unsigned char *to = find_state(h, rank, v);
     const int64_t count = lathe_step_shape_count(&v->shape, 0);
-    if (v->arg->dir == LATHE_DIR_OUT)
+    if (v->arg->dir != LATHE_DIR_INOUT)
         memset(to, 0xff, v->bytes);
     for (int64_t i = 0; i < count; ++i)
         if (!lathe_ref_is_unset(out[i]))
@@ -90,8 +105,8 @@ static void store_value(chain *h, int rank, const lathe_step_value *v, const dou
 /* How far the device's values are from the chain's, for the list. */
 static void note_distance(chain *h, int index, const lathe_step_value *v,
                           const lathe_ref_value *r) {
-    const int b = lathe_step_table_find_buffer(h->c->table, v->buffer->name);
-    if (!h->worst || !r->after || !is_real(v->arg->dtype))
+    const int b = v->buffer ? lathe_step_table_find_buffer(h->c->table, v->buffer->name) : -1;
+    if (b < 0 || !h->worst || !r->after || !is_real(v->arg->dtype))
         return;
     const lathe_comparison q = lathe_compare(LATHE_RULE_STEP, v->arg->dtype, r->out, r->after,
                                              lathe_step_shape_count(&v->shape, 0), 0);
@@ -154,7 +169,8 @@ static lathe_status run_launch(chain *h, int index) {
 static lathe_status run_chain(chain *h) {
     for (int rank = 0; rank < h->c->ranks; ++rank) {
         h->state[rank] = lathe_image_create(h->c->options->engines[rank]);
-        if (!h->state[rank])
+        h->mail[rank] = calloc((size_t)h->c->table->mailbox_count + 1, sizeof *h->mail[rank]);
+        if (!h->state[rank] || !h->mail[rank])
             return lathe_check_refuse(h->c, LATHE_NO_MEMORY, "no memory for a reference");
     }
     lathe_status status = LATHE_OK;
@@ -166,6 +182,11 @@ static lathe_status run_chain(chain *h) {
 static void free_chain(chain *h) {
     for (int rank = 0; rank < h->c->ranks; ++rank)
         lathe_image_destroy(h->state[rank]);
+    for (int rank = 0; rank < h->c->ranks; ++rank) {
+        for (int m = 0; h->mail[rank] && m < h->c->table->mailbox_count; ++m)
+            free(h->mail[rank][m]);
+        free(h->mail[rank]);
+    }
     free(h->worst);
     free(h->worst_at);
 }
@@ -217,8 +238,8 @@ static void judge_outputs(const chain *h, const chain *noisy) {
         for (int i = 0; i < c->launch_count; ++i)
             for (int v = 0; v < c->launches[rank][i].value_count; ++v) {
                 const lathe_step_value *value = &c->launches[rank][i].values[v];
-                if (writes(value) && value->buffer->lifetime == LATHE_LIFETIME_OUTPUT &&
-                    is_last(c, rank, i, value))
+                if (value->buffer && writes(value) &&
+                    value->buffer->lifetime == LATHE_LIFETIME_OUTPUT && is_last(c, rank, i, value))
                     judge_output(h, noisy, rank, value);
             }
 }

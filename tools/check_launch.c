@@ -38,7 +38,8 @@ static bool is_integer(lathe_scalar t) {
 }
 
 static bool writes(const lathe_step_value *v) {
-    return v->arg->dir == LATHE_DIR_OUT || v->arg->dir == LATHE_DIR_INOUT;
+    return v->arg->dir == LATHE_DIR_OUT || v->arg->dir == LATHE_DIR_INOUT ||
+           lathe_check_publishes(v);
 }
 
 /* Whether the launch also reads the memory that this argument writes. */
@@ -52,8 +53,7 @@ static bool is_aliased(const lathe_step_launch *l, const lathe_step_value *v) {
 }
 
 static lathe_status no_memory(lathe_check_state *c, const lathe_step_value *v) {
-    return lathe_check_refuse(c, LATHE_NO_MEMORY, "no memory for %s",
-                              v->buffer ? v->buffer->name : v->arg->name);
+    return lathe_check_refuse(c, LATHE_NO_MEMORY, "no memory for %s", lathe_check_value_name(v));
 }
 
 static lathe_status read_value(lathe_check_state *c, int rank, const lathe_step_value *v,
@@ -77,6 +77,8 @@ static lathe_status prepare_value(trial *t, int rank, int index) {
     lathe_check_state *c = t->c;
     const lathe_step_value *v = &t->launch[rank]->values[index];
     slot *s = &t->slots[rank * t->values + index];
+    if (lathe_check_receives(v))
+        return lathe_check_read_slot(c, rank, rank, v, &s->before);
     if (!v->buffer)
         return LATHE_OK;
     if (v->arg->dir == LATHE_DIR_WORKSPACE)
@@ -118,7 +120,7 @@ static lathe_status launch_all(trial *t) {
 static void note(trial *t, const char *what, const lathe_step_value *v, int rank) {
     const size_t n = strlen(t->row.note);
     snprintf(t->row.note + n, sizeof t->row.note - n, "%s%s of rank %d %s", n ? "; " : "",
-             v->buffer->name, rank, what);
+             lathe_check_value_name(v), rank, what);
     t->row.pass = false;
 }
 
@@ -129,10 +131,31 @@ static bool is_zero(const unsigned char *bytes, size_t count) {
     return true;
 }
 
+/* What a publisher sent lies at every rank; a kernel that receives leaves its slots empty. */
+static lathe_status collect_mail(trial *t, int rank, const lathe_step_value *v, slot *s) {
+    lathe_check_state *c = t->c;
+    if (lathe_check_publishes(v)) {
+        int owner = rank;
+        lathe_status status = lathe_check_read_slot(c, rank, rank, v, &s->after);
+        if (status == LATHE_OK)
+            status = lathe_check_arrival(c, rank, v, s->after, &owner);
+        if (owner != rank)
+            note(t, "did not arrive everywhere", v, rank);
+        return status;
+    }
+    bool empty = true;
+    const lathe_status status = lathe_check_empty(c, rank, v, &empty);
+    if (!empty)
+        note(t, "leaves packets in its mailbox", v, rank);
+    return status;
+}
+
 static lathe_status collect_value(trial *t, int rank, int index) {
     lathe_check_state *c = t->c;
     const lathe_step_value *v = &t->launch[rank]->values[index];
     slot *s = &t->slots[rank * t->values + index];
+    if (v->mailbox)
+        return collect_mail(t, rank, v, s);
     if (!v->buffer)
         return LATHE_OK;
     if (v->arg->dir == LATHE_DIR_WORKSPACE ? !v->buffer->zeroed
@@ -170,7 +193,7 @@ static lathe_status call_reference(trial *t, int index) {
         for (int i = 0; i < t->values; ++i) {
             const lathe_step_value *v = &t->launch[rank]->values[i];
             slot *s = &t->slots[rank * t->values + i];
-            if (v->buffer && writes(v)) {
+            if (v->address && writes(v)) {
                 const int64_t count = lathe_step_shape_count(&v->shape, 0);
                 s->out = malloc((size_t)(count ? count : 1) * sizeof *s->out);
                 if (!s->out)
@@ -195,8 +218,9 @@ static bool is_fused(const lathe_step_launch *l) {
     if (l->kernel->part_count > 1)
         return true;
     for (int i = 0; i < l->value_count; ++i)
-        if (l->values[i].arg->dir == LATHE_DIR_IN && l->values[i].buffer &&
-            l->values[i].arg->form != LATHE_FORM_WHOLE)
+        if (l->values[i].arg->form != LATHE_FORM_WHOLE &&
+            (lathe_check_receives(&l->values[i]) ||
+             (l->values[i].arg->dir == LATHE_DIR_IN && l->values[i].buffer)))
             return true;
     return false;
 }
@@ -256,8 +280,15 @@ static void compare_value(trial *t, int rank, int index) {
     t->row.pass = t->row.pass && o.comparison.pass && o.changed == 0;
     if (t->row.output_count < LATHE_CHECK_OUTPUTS)
         t->row.outputs[t->row.output_count++] = o;
-    if (v->buffer->lifetime != LATHE_LIFETIME_KV)
+    if (v->buffer && v->buffer->lifetime != LATHE_LIFETIME_KV)
         mark_defined(t, rank, v, s);
+}
+
+/* Replicated values are the same bits on every rank. */
+static void compare_ranks(trial *t, int index) {
+    const int rank = lathe_check_alike(&t->ref, index, &t->c->result->alike);
+    if (rank > 0)
+        note(t, "differs in bits from rank 0's", &t->launch[rank]->values[index], rank);
 }
 
 static lathe_status dump_value(trial *t, int index) {
@@ -278,11 +309,13 @@ static void keep_values(trial *t, int index) {
         for (int i = 0; i < t->values; ++i) {
             const lathe_step_value *v = &t->launch[rank]->values[i];
             slot *s = &t->slots[rank * t->values + i];
-            if (!v->buffer || !writes(v))
+            if (!v->address || !writes(v))
                 continue;
-            c->written[lathe_step_table_find_buffer(c->table, v->buffer->name)] =
-                lathe_check_writer(t->launch[rank]);
-            if (index >= 0 && c->saved && v->buffer->lifetime != LATHE_LIFETIME_KV) {
+            if (v->buffer)
+                c->written[lathe_step_table_find_buffer(c->table, v->buffer->name)] =
+                    lathe_check_writer(t->launch[rank]);
+            if (index >= 0 && c->saved &&
+                !(v->buffer && v->buffer->lifetime == LATHE_LIFETIME_KV)) {
                 c->saved[index].values[rank * t->values + i] = s->after;
                 s->after = NULL;
             }
@@ -320,6 +353,8 @@ static lathe_status run_trial(trial *t, int index) {
     for (int rank = 0; !t->ref.failed && rank < t->c->ranks; ++rank)
         for (int i = 0; i < t->values; ++i)
             compare_value(t, rank, i);
+    for (int i = 0; !t->ref.failed && i < t->values; ++i)
+        compare_ranks(t, i);
     for (int i = 0; status == LATHE_OK && i < t->values; ++i)
         status = dump_value(t, i);
     ++t->c->result->launches;

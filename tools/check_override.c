@@ -8,7 +8,7 @@
 
 void lathe_check_name(const lathe_step_value *value, int written, char *name, size_t size) {
     const int layer = value->layer >= 0 ? value->layer : written;
-    lathe_named_format(value->buffer->name, layer, name, size);
+    lathe_named_format(lathe_check_value_name(value), layer, name, size);
 }
 
 int lathe_check_writer(const lathe_step_launch *launch) {

@@ -69,10 +69,11 @@ static const lathe_check_output *find_worst(const lathe_check_row *row) {
 static void format_result(const lathe_check_output *o, char *text, size_t size) {
     const lathe_comparison *q = &o->comparison;
     if (q->rule == LATHE_RULE_EXACT)
-        snprintf(text, size, q->wrong ? "%s: %lld wrong" : "%s exact", o->value->buffer->name,
-                 (long long)q->wrong);
+        snprintf(text, size, q->wrong ? "%s: %lld wrong" : "%s exact",
+                 lathe_check_value_name(o->value), (long long)q->wrong);
     else
-        snprintf(text, size, "%s %.1e (%.0e)", o->value->buffer->name, q->relative, q->allowed);
+        snprintf(text, size, "%s %.1e (%.0e)", lathe_check_value_name(o->value), q->relative,
+                 q->allowed);
 }
 
 static void print_failure(FILE *out, const lathe_check_output *o) {
@@ -80,8 +81,8 @@ static void print_failure(FILE *out, const lathe_check_output *o) {
     fprintf(
         out,
         "    %s, rank %d: relative %.3e, worst row %.3e, allowed %.0e; %lld of %lld elements wrong",
-        o->value->buffer->name, o->rank, q->relative, q->row, q->allowed, (long long)q->wrong,
-        (long long)q->compared);
+        lathe_check_value_name(o->value), o->rank, q->relative, q->row, q->allowed,
+        (long long)q->wrong, (long long)q->compared);
     if (q->worst >= 0)
         fprintf(out, "; element %lld is %.9g, expected %.9g", (long long)q->worst, q->found_worst,
                 q->expected_worst);

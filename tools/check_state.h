@@ -54,6 +54,11 @@ typedef struct {
     bool pass;
 } lathe_check_row;
 
+/* What a value is called: a buffer's name, or that of what a mailbox carries. */
+const char *lathe_check_value_name(const lathe_step_value *value);
+bool lathe_check_publishes(const lathe_step_value *value);
+bool lathe_check_receives(const lathe_step_value *value);
+
 /* Sets the message and returns the status. */
 __attribute__((format(printf, 3, 4))) lathe_status
 lathe_check_refuse(lathe_check_state *c, lathe_status status, const char *format, ...);
@@ -68,6 +73,22 @@ int lathe_check_writer(const lathe_step_launch *launch);
  * saved[index] (index -1: not). */
 LATHE_CHECKED lathe_status lathe_check_launch(lathe_check_state *c,
                                               const lathe_step_launch *const *launch, int index);
+/* check_mail.c: what `source` sent through the mailbox of the value for the exchange that comes
+ * next, as it lies at rank `owner`, in new memory. */
+LATHE_CHECKED lathe_status lathe_check_read_slot(lathe_check_state *c, int owner, int source,
+                                                 const lathe_step_value *value, void **to);
+/* Whether what rank `source` sent, `mine`, lies at every rank. *owner: where it does not. */
+LATHE_CHECKED lathe_status lathe_check_arrival(lathe_check_state *c, int source,
+                                               const lathe_step_value *value, const void *mine,
+                                               int *owner);
+/* Whether no slot of the value's mailbox at `owner` holds anything. */
+LATHE_CHECKED lathe_status lathe_check_empty(lathe_check_state *c, int owner,
+                                             const lathe_step_value *value, bool *empty);
+/* check_alike.c: what the references of all ranks expect to be equal must be equal bit for bit
+ * (design.md, line 5). Counts argument `index` in *count where they do; returns the first rank that
+ * differs from rank 0, or 0. */
+int lathe_check_alike(const lathe_ref *ref, int index, int *count);
+
 /* Replaces the values that the launch reads by those of the inputs folder. */
 LATHE_CHECKED lathe_status lathe_check_override(lathe_check_state *c,
                                                 const lathe_step_launch *const *launch);

@@ -102,7 +102,7 @@ int lathe_ref_ranks(const lathe_ref *r) {
 static int find_value(const lathe_ref *r, const char *arg) {
     for (int i = 0; i < r->launch->value_count; ++i)
         if (strcmp(r->launch->values[i].arg->name, arg) == 0)
-            return r->launch->values[i].buffer ? i : -1;
+            return r->launch->values[i].buffer || r->launch->values[i].carried ? i : -1;
     return -1;
 }
 
