@@ -34,12 +34,11 @@ function rows.unsupported(c)
     end
 end
 
--- Constants of a gated residual with the norm after it.
-function rows.residual_constants()
+-- Constants of a gated residual with the norm after it, however the branch comes.
+function rows.stream_constants()
     return {
         const "kRows" { type = "int", min = 1, max = 32, doc = "tokens of the step" },
         const "kHidden" { type = "int", min = 8, max = 65536, doc = "width of the stream" },
-        const "kSplits" { type = "int", min = 0, max = 16, doc = "partials of the branch over k; 0: the branch is whole" },
         const "kBranchEps" { type = "float", from = "residual.eps", doc = "of the norm of the branch" },
         const "kBranchCenter" { type = "int", from = "residual.center", default = 1, min = 0, max = 1,
                                 doc = "gain before the branch's norm is center + w" },
@@ -51,14 +50,24 @@ function rows.residual_constants()
     }
 end
 
--- Arguments of the same; `branch` is the shape of the branch on this rank.
-function rows.residual_args(branch)
-    local port = { "rank_sum.parts", "gather.columns" }
+-- The same with a branch in this rank's memory.
+function rows.residual_constants()
+    local list = rows.stream_constants()
+    table.insert(list, const "kSplits" { type = "int", min = 0, max = 16,
+                                         doc = "partials of the branch over k; 0: the branch is whole" })
+    return list
+end
+
+-- Order of a sum over ranks: codegen numbers the known ones.
+function rows.order_constant()
+    return const "kBf16Each" { type = "int", from = "rank_sum.order", default = 0, min = 0, max = 1,
+                               doc = "0 (ascending): fp32 from +0, rounded once; 1 (bf16_each): from rank 0's value, rounded after each addition" }
+end
+
+-- Arguments but for the branch.
+function rows.stream_args()
     local width, stream = { "kHidden" }, { "kRows", "kHidden" }
     return {
-        arg "branch" { dir = "in", dtype = "bf16", shape = branch, port = port },
-        arg "branch_partials" { dir = "in", dtype = "f32", form = "k_partials", shape = { "kSplits", branch[1], branch[2] },
-                                port = port },
         arg "s" { dir = "in", dtype = "f32", shape = stream, port = "residual.s" },
         arg "alpha" { dir = "in", dtype = "f32", shape = width, port = "residual.alpha" },
         arg "beta" { dir = "in", dtype = "f32", shape = width, port = "residual.beta" },
@@ -70,9 +79,47 @@ function rows.residual_args(branch)
     }
 end
 
+-- All arguments; `branch` is the shape of the branch on this rank.
+function rows.residual_args(branch)
+    local port = { "rank_sum.parts", "gather.columns" }
+    local list = {
+        arg "branch" { dir = "in", dtype = "bf16", shape = branch, port = port },
+        arg "branch_partials" { dir = "in", dtype = "f32", form = "k_partials", shape = { "kSplits", branch[1], branch[2] },
+                                port = port },
+    }
+    for _, a in ipairs(rows.stream_args()) do
+        table.insert(list, a)
+    end
+    return list
+end
+
+-- The packets of kGroup ranks come on top of what a local boundary holds.
+function rows.exchange_registers(c)
+    return math.min(rows.registers(c) + 16 * c.kGroup, 65536 // c.kThreads // 8 * 8, 255)
+end
+
+-- A tactic of an exchange: how many ranks are polled together.
+local function with_group(t, group)
+    return { kThreads = t.kThreads, kGroup = group }
+end
+
+function rows.exchange_tactics(c)
+    local list = {}
+    for _, t in ipairs(rows.tactics(c)) do
+        for _, group in ipairs { 4, 2, 8 } do
+            list[#list + 1] = with_group(t, group)
+        end
+    end
+    return list
+end
+
 -- Bytes read per element of the branch.
 function rows.branch_bytes(c)
     return c.kSplits == 0 and 2 or 4 * c.kSplits
+end
+
+function rows.exchange_default(c)
+    return with_group({ kThreads = math.min(rows.default(c).kThreads, 512) }, 4) -- with 1024 threads the packets spill
 end
 
 return rows

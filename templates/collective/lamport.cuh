@@ -6,11 +6,16 @@
  * such a word, because a sender canonicalises NaN. Exchange number e (the epoch) of a kind uses
  * slot e mod 3, [source rank][payload].
  *
+ * An exchange is one launch, or two in a row on the stream: one that pushes only (a product that
+ * publishes its result) and one that receives and advances the epoch. Pushing needs no wait of its
+ * own: "launch of e" below means the receiving one, and the pushing one stands between the launches
+ * of e - 1 and e, so it sees that of e - 1 complete after its grid_wait().
+ *
  * Why the slots suffice. Let a rank A be in its launch of exchange e.
  * 1. A peer pushes exchange f only after its launch of f - 1 was complete (stream order; an early
  * launch pushes after grid_wait()), so after it had received A's packets of f - 1. A pushes those
- * in its own launch of f - 1. Hence f - 1 <= e: what can land at A belongs to e or to e + 1, never
- * to anything later.
+ * in its own launch of f - 1 or right before it. Hence f - 1 <= e: what can land at A belongs to e
+ * or to e + 1, never to anything later.
  * 2. Nor to anything earlier: A's launch of e - 1 was complete only when all packets of e - 1 had
  * been read.
  * 3. Each launch empties every packet that it read, and no other, so launches of different payloads
@@ -65,6 +70,35 @@ __device__ __forceinline__ Exchange lamport_open(const Mailbox *mailbox, u64 *sh
         shared_store(shared + thread_id(),
                      reinterpret_cast<u64>(lamport_pointer(&mailbox->base[thread_id()])));
     block_sync();
+    return e;
+}
+
+/* Bytes that lamport_lay_down takes. */
+constexpr u32 kLamportShared = 160;
+
+/* lamport_open in two halves, for a launch that holds no register for its mailbox until it pushes.
+ * A barrier of the whole block lies between them. */
+__device__ __forceinline__ void lamport_lay_down(const Mailbox *mailbox, u64 *shared) {
+    const u32 i = thread_id();
+    if (i < 16)
+        shared_store(shared + i, lamport_number(reinterpret_cast<const u64 *>(&mailbox->base[i])));
+    if (i == 16)
+        shared_store(shared + 16, lamport_number(reinterpret_cast<const u64 *>(mailbox)));
+    if (i == 17)
+        shared_store(shared + 17, lamport_number(&mailbox->slot_bytes));
+    if (i == 18)
+        shared_store(shared + 18, lamport_number(reinterpret_cast<const u64 *>(&mailbox->epoch)));
+}
+
+__device__ __forceinline__ Exchange lamport_take_up(const Mailbox *mailbox, const u64 *shared) {
+    const u64 ranks = shared_load(shared + 16);
+    Exchange e;
+    e.mailbox = mailbox;
+    e.rank = static_cast<u32>(ranks);
+    e.world = static_cast<u32>(ranks >> 32);
+    e.slot_bytes = shared_load(shared + 17);
+    e.epoch = reinterpret_cast<u32 *>(shared_load(shared + 18));
+    e.base = reinterpret_cast<u8 *const *>(shared);
     return e;
 }
 

@@ -98,8 +98,10 @@ Argument &Kernel::same_as(const char *name, Kernel &other, const char *other_nam
     const size_t i = state->arguments.size();
     require(i < state->parameters.size(), "%s: argument %s is one too many", state->name.c_str(),
             name);
-    Argument &a =
-        state->add(name, state->parameters[i].is_const ? Role::in : Role::inout, owner.shape);
+    const Role role = owner.role == Role::mailbox     ? Role::mailbox
+                      : state->parameters[i].is_const ? Role::in
+                                                      : Role::inout;
+    Argument &a = state->add(name, role, owner.shape);
     a.owner = &other;
     a.owner_name = other_name;
     return a;
@@ -252,8 +254,7 @@ static bool left_to_fibres(Kernel::State &s) {
 #endif
 }
 
-void run(std::initializer_list<Kernel *> list) {
-    const std::vector<Kernel *> kernels(list);
+void run(const std::vector<Kernel *> &kernels) {
     Kernel::State &s = *kernels[0]->state;
     bool differs = false;
     for (Kernel *k : kernels)

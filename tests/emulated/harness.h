@@ -43,7 +43,8 @@
 //     k.cooperative()
 //     k.null("aux")                an optional argument that is not bound
 //     k.allow("x", 1e-3, "design.md ... line 1: across a fused boundary")
-//     k.same_as("x", a, "y")       an argument that is the memory of kernel a's argument y
+//     k.same_as("x", a, "y")       an argument that is the memory of kernel a's argument y (or its
+//                                  mailbox)
 //     b.early(); run({&a, &b})     a stream; each kernel is compared on the inputs it really had
 //     k.in("s", ...).normal().late()   a launch before k writes the argument, and k is launched
 //                                  early behind it: for a kernel that calls grid_wait()
@@ -62,7 +63,6 @@ extern "C" {
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -180,7 +180,7 @@ class Kernel {
 };
 
 // Launches kernels one after the other in one stream, under each seed of the first.
-void run(std::initializer_list<Kernel *> kernels);
+void run(const std::vector<Kernel *> &kernels);
 
 // Says how many runs passed; the program's exit status.
 int finish(const char *what);

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // boundary/exchange_residual_norm: sums and gathers over ranks, many exchanges in a row, whatever
 // the payload, and a lost rank.
-#include "harness.h"
+#include "mailboxes.h"
 #include "boundary/exchange_residual_norm.cuh"
 
 extern "C" void lathe_ref_boundary_exchange_residual_norm(lathe_ref *r);
 
+using namespace mailboxes;
+
 struct Common {
-    static constexpr int kBranchCenter = 1, kCenter = 1;
+    static constexpr int kBranchCenter = 1, kCenter = 1, kBf16Each = 0;
     static constexpr float kEps = 1e-5f, kBranchEps = 1e-8f;
 };
 struct Tiny : Common {
@@ -30,6 +32,19 @@ struct Real : Common {
     static constexpr int kRows = 8, kHidden = 1024, kColumns = 1024, kSplits = 0;
     static constexpr int kHasBranchGain = 0, kHasAux = 0, kThreads = 128, kGroup = 4;
 };
+struct Summed : Common {
+    static constexpr int kRows = 3, kHidden = 48, kColumns = 48, kSplits = 0;
+    static constexpr int kHasBranchGain = 0, kHasAux = 1, kThreads = 32, kGroup = 4;
+};
+struct SummedEach : Summed {
+    static constexpr int kBf16Each = 1;
+};
+struct OddEach : Odd { // rounded after every addition
+    static constexpr int kBf16Each = 1;
+};
+struct RealEach : Real {
+    static constexpr int kBf16Each = 1;
+};
 
 // Exchange number e of a launch works on rows [e kRows, (e + 1) kRows) of everything: no two
 // exchanges carry the same.
@@ -50,6 +65,7 @@ template <class C>
 static void describe(Kernel &k, int exchanges, int rows, uint64_t timeout_ns = 10000000000) {
     LATHE_CONSTANTS(k, C, kHidden, kColumns, kSplits, kBranchEps, kBranchCenter, kHasBranchGain,
                     kEps, kCenter, kHasAux, kThreads, kGroup);
+    LATHE_CONSTANTS(k, C, kBf16Each);
     k.constant("kRows", rows, true);
     k.in("s", {rows, C::kHidden}).normal(0.1, 1);
     k.in("alpha", {C::kHidden}).uniform(0.03, 1);
@@ -71,23 +87,6 @@ static void describe(Kernel &k, int exchanges, int rows, uint64_t timeout_ns = 1
     k.early();
 }
 
-static const Mailbox *mailbox_of(const Kernel &k, int rank) {
-    return static_cast<const Mailbox *>(k.result("mailbox", rank));
-}
-
-// Every slot empty, nobody arrived, the epoch counted.
-static void check_left_clean(const Kernel &k, int ranks, u32 exchanges, u64 slot_bytes) {
-    for (int rank = 0; rank < ranks; rank++) {
-        const Mailbox *m = mailbox_of(k, rank);
-        require(m->epoch[0] == exchanges && m->epoch[1] == 0, "rank %d: epoch %u, arrivals %u",
-                rank, m->epoch[0], m->epoch[1]);
-        require(m->abort[0] == 0 && m->fault[0] == 0, "rank %d has a fault", rank);
-        for (u64 i = 0; i < 3 * static_cast<u64>(ranks) * slot_bytes; i++)
-            require(m->base[rank][i] == 0xff, "rank %d: byte %llu of the slots is not empty", rank,
-                    i);
-    }
-}
-
 template <class C>
 static void check(const char *name, int ranks, int exchanges, int seeds) {
     static_assert(C::kSplits == 0, "partials of several exchanges do not lie in a row");
@@ -99,7 +98,7 @@ static void check(const char *name, int ranks, int exchanges, int seeds) {
     describe<C>(k, exchanges, rows);
     k.seeds(seeds);
     k.run();
-    check_left_clean(k, ranks, static_cast<u32>(exchanges), 2 * C::kRows * C::kColumns);
+    check_left_clean(k, "mailbox", ranks, static_cast<u32>(exchanges), 2 * C::kRows * C::kColumns);
 }
 
 template <class C>
@@ -110,22 +109,16 @@ static void check_partials(const char *name, int ranks) {
     k.in("branch_partials", {C::kSplits, C::kRows, C::kColumns}).per_rank().normal(0.2, 2);
     describe<C>(k, 4, C::kRows);
     k.run();
-    check_left_clean(k, ranks, 4, 2 * C::kRows * C::kColumns);
+    check_left_clean(k, "mailbox", ranks, 4, 2 * C::kRows * C::kColumns);
 }
 
-// NaN of every sign and payload (0xffff twice is an empty word), infinities, subnormals, both
-// zeros.
+template <class C>
 static void check_payload() {
-    using C = Gathered;
-    static const u16 unkind[] = {0xffff, 0xffff, 0x7fff, 0xff81, 0x7f80,
-                                 0xff80, 0x0001, 0x8000, 0x7fc0};
     Kernel k("payload of NaN", exchange_residual_norm<C>,
              lathe_ref_boundary_exchange_residual_norm);
     u16 branch[C::kRows * C::kColumns];
     for (int i = 0; i < C::kRows * C::kColumns; i++)
-        branch[i] = i < 16            ? 0xffff
-                    : i < C::kColumns ? unkind[i % 9]
-                                      : static_cast<u16>(0x3f80 + i);
+        branch[i] = i < 16 ? 0xffff : i < C::kColumns ? unkind(i) : static_cast<u16>(0x3f80 + i);
     for (int i = 2 * C::kColumns; i < 3 * C::kColumns; i++)
         branch[i] = i % 3 == 0 ? 0x8000 : i % 3 == 1 ? 0x0001 : 0x8001;
     k.ranks(2);
@@ -133,7 +126,7 @@ static void check_payload() {
     k.null("branch_partials");
     describe<C>(k, 4, C::kRows);
     k.run();
-    check_left_clean(k, 2, 4, 2 * C::kRows * C::kColumns);
+    check_left_clean(k, "mailbox", 2, 4, 2 * C::kRows * C::kColumns);
 }
 
 // Rank 1 never comes.
@@ -159,15 +152,8 @@ static void check_lost_rank(int ranks) {
     describe<C>(k, 2, C::kRows, 2000000);
     k.seeds(1); // what the ranks computed from is undefined, so no two seeds need agree
     k.run();
-    for (int rank = 0; rank < ranks; rank++) {
-        const Mailbox *m = mailbox_of(k, rank);
-        require(m->abort[0] == 1, "rank %d was not told to abort", rank);
-        require(rank == 1 || m->epoch[0] == 2, "the launches of rank %d did not fall through",
-                rank);
-    }
-    const Mailbox *m = mailbox_of(k, 0);
-    require(ranks > 2 || (m->fault[0] == 1 && m->fault[1] == 1), "flag %llu, lost rank %llu",
-            m->fault[0], m->fault[1]);
+    check_lost(k, "mailbox", ranks, 1, 2);
+    const Mailbox *m = mailbox_of(k, "mailbox", 0);
     require(m->fault[2] == m->exchange && m->fault[3] == 0, "exchange %llu, epoch %llu",
             m->fault[2], m->fault[3]);
 }
@@ -181,7 +167,12 @@ int main() {
     check<Real>("real, four ranks", 4, 2, 3);
     check_partials<Quarter>("partials of columns of four ranks", 4);
     check_partials<Odd>("partials of three ranks", 3);
-    check_payload();
+    check<RealEach>("rounded after every addition, two ranks", 2, 3, 3);
+    check<RealEach>("rounded after every addition, four ranks", 4, 2, 3);
+    check_partials<OddEach>("rounded after every addition, partials of three ranks", 3);
+    check_payload<Gathered>();
+    check_payload<Summed>();
+    check_payload<SummedEach>();
     check_lost_rank(2);
     check_lost_rank(3);
     return finish("boundary/exchange_residual_norm");
