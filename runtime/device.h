@@ -108,4 +108,7 @@ int lathe_device_cuda_count(void);
 LATHE_CHECKED lathe_status lathe_device_host_create(int rank, uint64_t seed, lathe_device **device,
                                                     char *message, size_t size);
 
+/* Lets what is enqueued on a CPU device begin `ns` of virtual time late. */
+void lathe_device_host_delay(lathe_device *d, uint64_t ns);
+
 #endif

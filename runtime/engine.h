@@ -14,7 +14,8 @@
 typedef enum {
     LATHE_ENGINE_CREATED,
     LATHE_ENGINE_BUILT,
-    LATHE_ENGINE_FAILED /* build failed: only lathe_destroy is left */
+    LATHE_ENGINE_FAILED, /* build failed: only lathe_destroy is left */
+    LATHE_ENGINE_LOST    /* a peer was lost: only lathe_rejoin and lathe_destroy are left */
 } lathe_engine_state;
 
 typedef struct {
@@ -37,6 +38,7 @@ struct lathe_engine {
     lathe_launch_list *variants;
     lathe_graph **graphs; /* per variant; NULL without graphs */
     int64_t kv_pages;
+    int running; /* the variant enqueued last */
     lathe_engine_state state;
     uint64_t serial; /* tells engines of one process apart */
     char message[2048];
@@ -67,9 +69,22 @@ LATHE_CHECKED lathe_status lathe_engine_clear_faults(lathe_engine *e);
 
 /* engine_mailbox.c. Collective where the engine has a group. */
 LATHE_CHECKED lathe_status lathe_engine_open_mailboxes(lathe_engine *e);
+LATHE_CHECKED lathe_status lathe_engine_reset_mailboxes(lathe_engine *e);
 void lathe_engine_close_mailboxes(lathe_engine *e);
-/* LATHE_PEER_LOST with rank, peer and exchange where a kernel gave up a wait. */
-LATHE_CHECKED lathe_status lathe_engine_read_faults(lathe_engine *e);
+
+/* What a kernel left when it gave up a wait. */
+typedef struct {
+    int flag; /* 0: nothing, 1: the peer did not come, 2: it is at another exchange */
+    int peer;
+    int by;       /* the rank that gave up */
+    int exchange; /* of step.json's mailboxes, by `index` */
+    uint32_t epoch;
+} lathe_engine_fault;
+LATHE_CHECKED lathe_status lathe_engine_read_fault(lathe_engine *e, lathe_engine_fault *fault);
+
+/* engine_fault.c: LATHE_PEER_LOST or LATHE_DISAGREE, with rank, peer, layer and operation, where a
+ * kernel of this rank or of a peer gave up a wait. */
+LATHE_CHECKED lathe_status lathe_engine_check_peers(lathe_engine *e);
 
 /* engine_launches.c: resolves `prepare` and every variant into launches. */
 LATHE_CHECKED lathe_status lathe_engine_resolve(lathe_engine *e);

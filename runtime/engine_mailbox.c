@@ -23,7 +23,9 @@ typedef struct {
 } device_mailbox;
 
 /* One allocation: the struct, its words, then the slots: [slot][source rank][payload]. The words:
- * fault at 0, epoch at 64, abort at 128, and what proves the pairs, a word per source, at 192. */
+ * fault at 0, epoch at 64, abort and a peer's record at 128, and what proves the pairs, a word per
+ * source, at 192. Fault and abort of the first mailbox serve all: once a rank gives up, no exchange
+ * of the step waits. */
 #define WORDS_AT ((sizeof(device_mailbox) + 255) / 256 * 256)
 #define EPOCH_AT (WORDS_AT + 64)
 #define ABORT_AT (WORDS_AT + 128)
@@ -68,21 +70,22 @@ static lathe_status empty_region(lathe_engine *e, const lathe_step_mailbox *m, c
     return status == LATHE_OK ? status : lathe_engine_fail_device(e, status, m->name);
 }
 
+/* `first`: handles of the first mailbox. */
 static lathe_status write_struct(lathe_engine *e, const lathe_step_mailbox *m, char *memory,
-                                 const handle *handles) {
+                                 const handle *handles, const handle *first) {
     device_mailbox box = {
         .rank = (uint32_t)e->options.rank,
         .world = (uint32_t)world_of(e),
         .slot_bytes = slot_bytes(m),
         .timeout_ns = e->options.timeout_ns ? e->options.timeout_ns : TIMEOUT_NS,
-        .fault = memory + WORDS_AT,
+        .fault = first[e->options.rank].memory + WORDS_AT,
         .epoch = memory + EPOCH_AT,
-        .abort = memory + ABORT_AT,
+        .abort = first[e->options.rank].memory + ABORT_AT,
         .exchange = (uint32_t)m->index,
     };
     for (int r = 0; r < world_of(e); ++r) {
         box.base[r] = handles[r].memory + SLOTS_AT;
-        box.peer_abort[r] = handles[r].memory + ABORT_AT;
+        box.peer_abort[r] = first[r].memory + ABORT_AT;
     }
     const lathe_status status = e->device->ops->copy_in(e->device, memory, &box, sizeof box);
     return status == LATHE_OK ? status : lathe_engine_fail_device(e, status, m->name);
@@ -144,19 +147,34 @@ static lathe_status prove_pairs(lathe_engine *e, const lathe_step_mailbox *m, ch
                              reason[0] ? reason : "another rank cannot reach its peers");
 }
 
-static lathe_status open_mailbox(lathe_engine *e, const lathe_step_mailbox *m, void **memory) {
+/* Collective: what build does once and rejoin again. */
+static lathe_status meet(lathe_engine *e, const lathe_step_mailbox *m, char *memory,
+                         handle *first) {
     handle handles[LATHE_GROUP_MAX];
-    const size_t bytes = SLOTS_AT + (size_t)slot_bytes(m) * SLOTS * (size_t)world_of(e);
-    lathe_status status = e->device->ops->alloc(e->device, bytes, memory);
+    lathe_status status = empty_region(e, m, memory);
+    if (status == LATHE_OK)
+        status = gather_handles(e, memory, handles);
     if (status != LATHE_OK)
-        return lathe_engine_fail_device(e, status, m->name);
-    status = empty_region(e, m, *memory);
-    if (status == LATHE_OK)
-        status = gather_handles(e, *memory, handles);
-    if (status == LATHE_OK)
-        status = write_struct(e, m, *memory, handles);
+        return status;
+    if (m == &e->table->mailboxes[0])
+        memcpy(first, handles, sizeof handles);
+    status = write_struct(e, m, memory, handles, first);
     if (status == LATHE_OK && e->options.group)
-        status = prove_pairs(e, m, *memory, handles);
+        status = prove_pairs(e, m, memory, handles);
+    return status;
+}
+
+static lathe_status open_mailbox(lathe_engine *e, const lathe_step_mailbox *m, void **memory) {
+    const size_t bytes = SLOTS_AT + (size_t)slot_bytes(m) * SLOTS * (size_t)world_of(e);
+    const lathe_status status = e->device->ops->alloc(e->device, bytes, memory);
+    return status == LATHE_OK ? status : lathe_engine_fail_device(e, status, m->name);
+}
+
+static lathe_status meet_all(lathe_engine *e) {
+    handle first[LATHE_GROUP_MAX];
+    lathe_status status = LATHE_OK;
+    for (int i = 0; status == LATHE_OK && i < e->table->mailbox_count; ++i)
+        status = meet(e, &e->table->mailboxes[i], e->mailboxes[i], first);
     return status;
 }
 
@@ -165,38 +183,52 @@ lathe_status lathe_engine_open_mailboxes(lathe_engine *e) {
     e->mailboxes = lathe_pool_alloc(e->pool, (size_t)t->mailbox_count, sizeof *e->mailboxes);
     if (!e->mailboxes)
         return lathe_engine_fail(e, LATHE_NO_MEMORY, "no memory for mailboxes");
-    for (int i = 0; i < t->mailbox_count; ++i) {
-        const lathe_status status = open_mailbox(e, &t->mailboxes[i], &e->mailboxes[i]);
-        if (status != LATHE_OK)
-            return status;
-    }
-    return LATHE_OK;
+    lathe_status status = LATHE_OK;
+    for (int i = 0; status == LATHE_OK && i < t->mailbox_count; ++i)
+        status = open_mailbox(e, &t->mailboxes[i], &e->mailboxes[i]);
+    return status == LATHE_OK ? meet_all(e) : status;
 }
 
-/* Reads back what a kernel left when it gave up a wait. */
-lathe_status lathe_engine_read_faults(lathe_engine *e) {
-    for (int i = 0; e->mailboxes && i < e->table->mailbox_count; ++i) {
-        uint64_t fault[4];
-        uint32_t aborted;
-        char *memory = e->mailboxes[i];
-        lathe_status status =
-            e->device->ops->copy_out(e->device, fault, memory + WORDS_AT, sizeof fault);
-        if (status == LATHE_OK)
-            status =
-                e->device->ops->copy_out(e->device, &aborted, memory + ABORT_AT, sizeof aborted);
-        const char *name = e->table->mailboxes[i].name;
-        if (status != LATHE_OK)
-            return lathe_engine_fail_device(e, status, name);
-        if (fault[0])
-            return lathe_engine_fail(
-                e, LATHE_PEER_LOST,
-                "rank %d: exchange %s, number %llu: rank %llu did not come in time",
-                e->options.rank, name, (unsigned long long)fault[3], (unsigned long long)fault[1]);
-        if (aborted)
-            return lathe_engine_fail(e, LATHE_PEER_LOST,
-                                     "rank %d: exchange %s was given up by another rank",
-                                     e->options.rank, name);
-    }
+/* The barrier keeps a rank that comes back first from emptying what another still runs on. */
+lathe_status lathe_engine_reset_mailboxes(lathe_engine *e) {
+    lathe_group *group = e->options.group;
+    const lathe_status status = group ? lathe_group_barrier(group) : LATHE_OK;
+    return status == LATHE_OK ? meet_all(e) : fail_group(e, status);
+}
+
+lathe_status lathe_engine_skew(lathe_engine *e, int mailbox) {
+    uint32_t epoch = 0;
+    if (mailbox < 0 || mailbox >= e->table->mailbox_count)
+        return lathe_engine_fail(e, LATHE_INVALID, "there is no mailbox %d", mailbox);
+    char *at = (char *)e->mailboxes[mailbox] + EPOCH_AT;
+    lathe_status status = e->device->ops->copy_out(e->device, &epoch, at, sizeof epoch);
+    ++epoch;
+    if (status == LATHE_OK)
+        status = e->device->ops->copy_in(e->device, at, &epoch, sizeof epoch);
+    return status == LATHE_OK
+               ? status
+               : lathe_engine_fail_device(e, status, e->table->mailboxes[mailbox].name);
+}
+
+lathe_status lathe_engine_read_fault(lathe_engine *e, lathe_engine_fault *f) {
+    uint64_t fault[4];
+    uint32_t words[8]; /* abort, padding, a peer's record */
+    const lathe_device_ops *ops = e->device->ops;
+    *f = (lathe_engine_fault){0};
+    if (e->table->mailbox_count == 0)
+        return LATHE_OK;
+    char *memory = e->mailboxes[0];
+    lathe_status status = ops->copy_out(e->device, fault, memory + WORDS_AT, sizeof fault);
+    if (status == LATHE_OK)
+        status = ops->copy_out(e->device, words, memory + ABORT_AT, sizeof words);
+    if (status != LATHE_OK)
+        return lathe_engine_fail_device(e, status, e->table->mailboxes[0].name);
+    if (fault[0])
+        *f = (lathe_engine_fault){(int)fault[0], (int)fault[1], e->options.rank, (int)fault[2],
+                                  (uint32_t)fault[3]};
+    else if (words[0])
+        *f = (lathe_engine_fault){(int)(words[4] >> 16), (int)(words[4] & 0xffffu), (int)words[7],
+                                  (int)words[5], words[6]};
     return LATHE_OK;
 }
 

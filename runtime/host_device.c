@@ -282,6 +282,11 @@ static const lathe_device_ops ops = {
     .synchronizations = host_synchronizations,
 };
 
+void lathe_device_host_delay(lathe_device *d, uint64_t ns) {
+    if (d->ops == &ops)
+        lathe_emulator_delay(host(d)->emulator, ns);
+}
+
 lathe_status lathe_device_host_create(int rank, uint64_t seed, lathe_device **device, char *message,
                                       size_t size) {
     *device = NULL;

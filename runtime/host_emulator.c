@@ -21,13 +21,14 @@ lathe_emulator *lathe_emulator_create(uint64_t seed) {
     e->random = (seed + 1) * 0x9e3779b97f4a7c15ull | 1u;
     for (int i = 0; i < 8; i++)
         (void)lathe_emu_random(e);
-    e->now_ns = 1000;
+    lathe_emu_clock_join(e);
     return e;
 }
 
 void lathe_emulator_destroy(lathe_emulator *e) {
     if (!e)
         return;
+    lathe_emu_clock_part(e);
     lathe_emu_threads_free(e);
     free(e->ready);
     free(e->copies);

@@ -39,6 +39,11 @@ void lathe_emulator_set_find(lathe_emulator *e, lathe_emulator_find find, void *
 /* What lathe_emulator_bind() of a kernel's object is given. */
 const lathe_emulator_table *lathe_emulator_interface(void);
 
+/* Virtual time is one for all emulators of the process. It stands still for a rank that has work
+ * and has not begun it; the next run of one that is delayed begins `ns` from now. */
+void lathe_emulator_expect(lathe_emulator *e);
+void lathe_emulator_delay(lathe_emulator *e, uint64_t ns);
+
 /* Runs all grids to their end, in an order that their dependencies allow. False on a fault of a
  * kernel (deadlock, divergence, misuse of a prim); lathe_emulator_message() then says which kernel,
  * block and thread. */

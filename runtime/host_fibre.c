@@ -125,12 +125,13 @@ void lathe_emu_ready(lathe_emulator *e, host_thread *t) {
 static host_thread *choose(lathe_emulator *e) {
     const uint32_t last = e->ready_count - 1;
     const uint64_t r = lathe_emu_random(e);
+    const bool fair = lathe_emu_clock_fair(e);
     uint32_t index = last;
-    if ((r & 15u) >= e->last_first)
+    if (fair || (r & 15u) >= e->last_first)
         index = (uint32_t)(((r >> 8 & 0xffffffu) * e->ready_count) >> 24);
     /* Twice a slow one lets another go first, nearly always. */
-    for (int again = 0; again < 2 && e->ready[index]->slow && (r >> (32 + 5 * again) & 31u);
-         again++)
+    for (int again = 0;
+         again < 2 && !fair && e->ready[index]->slow && (r >> (32 + 5 * again) & 31u); again++)
         index = lathe_emu_pick(e, e->ready_count);
     host_thread *t = e->ready[index];
     e->ready[index] = e->ready[last];

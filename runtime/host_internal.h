@@ -84,7 +84,8 @@ struct host_thread {
     host_thread *next; /* among the free, or the waiters of one object */
     uint64_t serial;
     host_view known;
-    bool slow; /* runs after others */
+    bool slow;      /* runs after others */
+    uint64_t round; /* of polling in which it last took part */
     host_wait wait;
     uint32_t wait_id, wait_parity;
     const void *wait_object;
@@ -196,9 +197,10 @@ struct lathe_emulator {
     host_past past[HISTORY];
     uint64_t commits; /* number of the next */
 
-    uint64_t now_ns, serial, switches, stall, stacks;
-    uint64_t world_seen, world_own;
-    uint32_t polls;
+    uint64_t serial, switches, stall, stacks;
+    int member;                  /* of those that share the clock; -1: there are too many */
+    uint64_t round, round_world; /* of polling; what the world had come to at its start */
+    uint32_t polls, polled, rounds_of_main, stale_rounds, blind;
     bool useful; /* something other than polling has happened */
     lathe_emulator_find find;
     void *find_context;
@@ -241,6 +243,16 @@ void lathe_emu_land_copy(lathe_emulator *e, int index);
 void lathe_emu_land_packet(lathe_emulator *e, int index);
 void lathe_emu_land_grid(lathe_emulator *e, const host_grid *g);
 bool lathe_emu_land_any(lathe_emulator *e);
+
+/* host_clock.c */
+void lathe_emu_clock_join(lathe_emulator *e);
+void lathe_emu_clock_part(const lathe_emulator *e);
+void lathe_emu_clock_begin(lathe_emulator *e); /* of a run */
+void lathe_emu_clock_end(const lathe_emulator *e);
+void lathe_emu_clock_poll(lathe_emulator *e, host_thread *t);
+void lathe_emu_clock_idle(lathe_emulator *e, uint32_t polls);
+bool lathe_emu_clock_fair(const lathe_emulator *e); /* no thread may be held back */
+uint64_t lathe_emu_clock_look(lathe_emulator *e);
 void lathe_emu_progress(lathe_emulator *e);
 
 /* host_launch.c */

@@ -276,6 +276,7 @@ static bool complete_grids(lathe_emulator *e, bool must) {
 
 static void run_all(lathe_emulator *e) {
     while (e->grids_left && !e->failed) {
+        e->rounds_of_main++;
         if (e->useful)
             lathe_emu_progress(e);
         lathe_emu_leak(e);
@@ -357,6 +358,7 @@ bool lathe_emulator_run(lathe_emulator *e, const lathe_emulator_grid *grids, int
     lathe_emulator *outer = lathe_emu_active;
     lathe_emu_active = e;
     e->main_stack = NULL;
+    lathe_emu_clock_begin(e);
     if (prepare(e, grids, count))
         run_all(e);
     abandon(e);
@@ -368,6 +370,7 @@ bool lathe_emulator_run(lathe_emulator *e, const lathe_emulator_grid *grids, int
     free(e->grids);
     e->grids = NULL;
     e->grid_count = 0;
+    lathe_emu_clock_end(e);
     lathe_emu_active = outer;
     return !e->failed;
 }

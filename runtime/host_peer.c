@@ -1,23 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Memory that ranks share, and virtual time. A peer store is on its way until a fence, the end of
- * its grid, or chance lands it. Time passes by polling, but stands still while other ranks run. */
+ * Memory that ranks share. A peer store is on its way until a fence, the end of its grid, or chance
+ * lands it. */
 #include "host_internal.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PACKETS 512 /* on their way at once */
-
-/* Goes up whenever some rank of this process gets on. */
-static uint64_t world;
-
-void lathe_emu_progress(lathe_emulator *e) {
-    __atomic_fetch_add(&world, 1, __ATOMIC_RELAXED);
-    e->world_own++;
-    e->useful = false;
-    e->stall = 0;
-}
 
 /* Whole or not at all. */
 static void store16(unsigned char *p, const unsigned char *value) {
@@ -142,9 +131,8 @@ static void peer_fence(void) {
 
 static unsigned long long clock_ns(void) {
     lathe_emulator *e = lathe_emu_active;
-    e->now_ns += 10;
     e->stall = 0; /* a wait that looks at the clock ends by itself */
-    return e->now_ns;
+    return lathe_emu_clock_look(e);
 }
 
 /* A block that polls leaves room on the machine: the grid's blocks may wait for those of other
@@ -155,22 +143,15 @@ static void widen(lathe_emulator *e) {
             e->grids[i].flight_limit = e->grids[i].in_flight + 1;
 }
 
-/* A round of polling by all that could run: give the processor to other ranks' threads. */
-static void idle(lathe_emulator *e) {
-    const uint32_t polls = e->polls;
-    widen(e);
-    e->polls = 0;
-    sched_yield();
-    const uint64_t others = __atomic_load_n(&world, __ATOMIC_RELAXED) - e->world_own;
-    if (others == e->world_seen)
-        e->now_ns += 500 + 50ull * polls; /* about half as fast as real time */
-    e->world_seen = others;
-}
-
 static void poll_pause(void) {
     lathe_emulator *e = lathe_emu_active;
-    if (++e->polls > e->ready_count)
-        idle(e);
+    lathe_emu_clock_poll(e, e->current);
+    if (++e->polls > e->ready_count) {
+        const uint32_t polls = e->polls;
+        e->polls = 0;
+        widen(e);
+        lathe_emu_clock_idle(e, polls);
+    }
     if (e->packet_count || e->copy_count)
         if (lathe_emu_pick(e, 2) == 0)
             lathe_emu_land_any(e);

@@ -91,9 +91,10 @@ lathe_status lathe_host_launch_enqueue(lathe_device *d, int stream, const lathe_
     memcpy(launch->before, s->pending, sizeof s->pending);
     launch->before_count = s->count;
     stream_set(s, q->count++);
-    if (!host(d)->recording && q->count >= LONGEST)
-        return lathe_host_drain(host(d));
-    return LATHE_OK;
+    if (host(d)->recording)
+        return LATHE_OK;
+    lathe_emulator_expect(host(d)->emulator);
+    return q->count >= LONGEST ? lathe_host_drain(host(d)) : LATHE_OK;
 }
 
 static lathe_status check_side(lathe_device *d, int stream) {
@@ -193,6 +194,7 @@ lathe_status lathe_host_replay(lathe_device *d, lathe_graph *graph) {
     if (!queue_reserve(&h->queue, graph->queue.count))
         return lathe_host_fail(d, LATHE_NO_MEMORY, "no memory for a replay");
     append(&h->queue, &graph->queue);
+    lathe_emulator_expect(h->emulator);
     return h->queue.count >= LONGEST ? lathe_host_drain(h) : LATHE_OK;
 }
 

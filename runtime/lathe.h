@@ -139,9 +139,14 @@ LATHE_CHECKED lathe_status lathe_plan(lathe_engine *engine, const lathe_batch *b
  */
 LATHE_CHECKED lathe_status lathe_run(lathe_engine *engine, const lathe_step_plan *plan);
 
-/* Waits for what was enqueued and reports what kernels recorded: a token id out of range, a lost
- * peer. */
+/* Waits for what was enqueued and reports what kernels recorded: a token id out of range
+ * (LATHE_INVALID), a peer that did not come in time (LATHE_PEER_LOST) or is at another exchange
+ * (LATHE_DISAGREE). After the last two every lathe_run is refused until lathe_rejoin. */
 LATHE_CHECKED lathe_status lathe_finish(lathe_engine *engine);
+
+/* Collective, by all ranks of the group: empties the mailboxes and proves the pairs again, so that
+ * steps may run after a fault of a peer. Weights, caches and graphs stay. */
+LATHE_CHECKED lathe_status lathe_rejoin(lathe_engine *engine);
 
 #ifdef __cplusplus
 }

@@ -12,11 +12,13 @@
 #define FAULT_PEER 2
 
 static lathe_status check_built(lathe_engine *e, const char *call) {
+    static const char *const reasons[] = {
+        [LATHE_ENGINE_CREATED] = "the engine is not built",
+        [LATHE_ENGINE_FAILED] = "the build failed",
+        [LATHE_ENGINE_LOST] = "a peer was lost and the ranks have not rejoined since"};
     if (e->state == LATHE_ENGINE_BUILT)
         return LATHE_OK;
-    return lathe_engine_fail(e, LATHE_INVALID, "%s: %s", call,
-                             e->state == LATHE_ENGINE_FAILED ? "the build failed"
-                                                             : "the engine is not built");
+    return lathe_engine_fail(e, LATHE_INVALID, "%s: %s", call, reasons[e->state]);
 }
 
 /* "1x1, 1x8, 4x8" */
@@ -137,9 +139,9 @@ lathe_status lathe_finish(lathe_engine *e) {
     if (status == LATHE_OK)
         status = lathe_engine_synchronize(e);
     if (status == LATHE_OK)
-        status = lathe_engine_read_faults(e);
-    if (status == LATHE_PEER_LOST) /* the epochs of the ranks no longer agree */
-        e->state = LATHE_ENGINE_FAILED;
+        status = lathe_engine_check_peers(e);
+    if (status == LATHE_PEER_LOST || status == LATHE_DISAGREE)
+        e->state = LATHE_ENGINE_LOST; /* the epochs of the ranks no longer agree */
     if (status != LATHE_OK || lathe_step_table_find_buffer(e->table, "faults") < 0)
         return status;
     int32_t word = 0;
@@ -155,6 +157,18 @@ lathe_status lathe_finish(lathe_engine *e) {
         return lathe_engine_fail(e, LATHE_INVALID,
                                  "a token id is outside the vocabulary; its row was taken as zero");
     return lathe_engine_fail(e, LATHE_DEVICE_FAULT, "a kernel recorded fault %#x", (unsigned)word);
+}
+
+lathe_status lathe_rejoin(lathe_engine *e) {
+    if (!e)
+        return LATHE_INVALID;
+    if (e->state != LATHE_ENGINE_BUILT && e->state != LATHE_ENGINE_LOST)
+        return check_built(e, "lathe_rejoin");
+    lathe_status status = lathe_engine_synchronize(e);
+    if (status == LATHE_OK)
+        status = lathe_engine_reset_mailboxes(e);
+    e->state = status == LATHE_OK ? LATHE_ENGINE_BUILT : LATHE_ENGINE_LOST;
+    return status;
 }
 
 /* "norm_1x8 (layer 3)" */
@@ -193,6 +207,7 @@ lathe_status lathe_engine_launch_all(lathe_engine *e, int variant) {
     const lathe_step_launch *launches = lathe_engine_launches(e, variant, &count);
     if (!launches)
         return lathe_engine_fail(e, LATHE_INVALID, "there are no launches of variant %d", variant);
+    e->running = variant;
     for (int i = 0; i < count; ++i) {
         const lathe_status status = lathe_engine_launch(e, &launches[i]);
         if (status != LATHE_OK)
@@ -207,6 +222,7 @@ lathe_status lathe_engine_replay(lathe_engine *e, int variant) {
         return built;
     if (!e->graphs || variant < 0 || variant >= e->table->variant_count)
         return lathe_engine_fail(e, LATHE_INVALID, "there is no graph of variant %d", variant);
+    e->running = variant;
     const lathe_status status = e->device->ops->replay(e->device, e->graphs[variant]);
     return status == LATHE_OK
                ? LATHE_OK

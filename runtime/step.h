@@ -64,6 +64,9 @@ LATHE_CHECKED lathe_status lathe_engine_launch_all(lathe_engine *engine, int var
 LATHE_CHECKED lathe_status lathe_engine_replay(lathe_engine *engine, int variant);
 LATHE_CHECKED lathe_status lathe_engine_synchronize(lathe_engine *engine);
 
+/* For tests of faults: this rank's count of the exchanges of a mailbox goes one ahead. */
+LATHE_CHECKED lathe_status lathe_engine_skew(lathe_engine *engine, int mailbox);
+
 typedef struct {
     const lathe_step_buffer *buffer;
     int layer;

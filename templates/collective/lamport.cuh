@@ -25,8 +25,8 @@
  * launch e, whatever the store buffers of launch e - 1 still hold when launch e is started early.
  *
  * Every wait is bounded. Who reaches the deadline first on a rank records the fault and raises
- * abort there and at every peer; all later waits see the word and fall through at once, with
- * whatever lies in the slot. */
+ * abort there and at every peer; all later waits of any kind of exchange see the word and fall
+ * through at once, with whatever lies in the slot. */
 #ifndef LATHE_COLLECTIVE_LAMPORT_CUH
 #define LATHE_COLLECTIVE_LAMPORT_CUH
 
@@ -141,13 +141,24 @@ __device__ __forceinline__ bool lamport_arrived(u32x4 packet) {
     return packet.x != kEmpty && packet.y != kEmpty && packet.z != kEmpty && packet.w != kEmpty;
 }
 
-/* Gives the exchange up: records who was missing where the host sees it, flag last, then tells the
- * peers. Only the first thread of the rank to give up does so; where a peer gave up first, it has
- * recorded the fault. */
-__device__ __forceinline__ void lamport_abandon(const Exchange &e, u32 epoch, u32 peer) {
+/* Whether `peer` has sent packets of another exchange: the ranks count differently. A peer that is
+ * only late has left its other two slots empty. */
+__device__ __forceinline__ bool lamport_diverged(const Exchange &e, u32 epoch, u64 offset,
+                                                 u32 peer) {
+    const u32x4 next = peer_load16(lamport_slot(e, e.rank, peer, epoch + 1) + offset);
+    const u32x4 last = peer_load16(lamport_slot(e, e.rank, peer, epoch + 2) + offset);
+    return lamport_arrived(next) || lamport_arrived(last);
+}
+
+/* Gives the exchange up: records who was missing where the host sees it, flag last (1: missing, 2:
+ * at another exchange), then tells the peers. Only the first thread of the rank to give up does so;
+ * where a peer gave up first, its record lies behind the abort word. */
+__device__ __forceinline__ void lamport_abandon(const Exchange &e, u32 epoch, u64 offset,
+                                                u32 peer) {
     const Mailbox *const m = e.mailbox;
     if (gpu_atomic_or(m->abort, 1u) != 0)
         return;
+    const u32 flag = lamport_diverged(e, epoch, offset, peer) ? 2u : 1u;
     u32 *const fault =
         reinterpret_cast<u32 *>(m->fault); /* the low halves; the high ones stay zero */
     peer_store4(fault + 2, peer);
@@ -155,14 +166,19 @@ __device__ __forceinline__ void lamport_abandon(const Exchange &e, u32 epoch, u3
     peer_store4(fault + 6, epoch);
     peer_fence(); /* keep: the host may look while the kernel runs, which no test on the emulator
                      does */
-    peer_store4(fault, 1u);
+    peer_store4(fault, flag);
+    const u32x4 record = {peer | flag << 16, m->exchange, epoch, e.rank};
+    for (u32 to = 0; to < e.world; to++)
+        if (to != e.rank)
+            peer_store16(m->peer_abort[to] + 4, record);
+    peer_fence(); /* keep: as above */
     for (u32 to = 0; to < e.world; to++)
         if (to != e.rank)
             peer_store4(m->peer_abort[to], 1u);
 }
 
 /* Whether to stop waiting for `peer`. `start` is the time of the first call; 0 before it. */
-__device__ __forceinline__ bool lamport_give_up(const Exchange &e, u32 epoch, u32 peer,
+__device__ __forceinline__ bool lamport_give_up(const Exchange &e, u32 epoch, u64 offset, u32 peer,
                                                 u64 *start) {
     if (peer_load4(e.mailbox->abort) != 0)
         return true;
@@ -171,7 +187,7 @@ __device__ __forceinline__ bool lamport_give_up(const Exchange &e, u32 epoch, u3
         *start = now;
     if (now - *start <= e.mailbox->timeout_ns)
         return false;
-    lamport_abandon(e, epoch, peer);
+    lamport_abandon(e, epoch, offset, peer);
     return true;
 }
 
@@ -192,7 +208,7 @@ __device__ __forceinline__ void lamport_receive(const Exchange &e, u32 epoch, u6
         for (u32 i = 0; i < kGroup; i++)
             if (i < count && !lamport_arrived(packet[i]))
                 missing = first + i;
-        if (missing == kEmpty || lamport_give_up(e, epoch, missing, &start))
+        if (missing == kEmpty || lamport_give_up(e, epoch, offset, missing, &start))
             break;
         poll_pause();
     }

@@ -40,7 +40,8 @@ static void *fill(const Argument &a, int rank) {
 
 struct Box {
     Mailbox mailbox;
-    u32 epoch[4], abort[4];
+    u32 epoch[4];
+    alignas(16) u32 abort[8];
     u64 fault[4];
     u8 *region;
 };

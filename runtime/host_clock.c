@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Virtual time, one for all ranks of the process. It passes only where no rank can get on: every
+ * rank that runs has polled with each of its threads since anything last happened, and none is
+ * about to begin. So a deadline says something about the step and nothing about the machine. A rank
+ * that is neither running nor expected may be lost: for it time does not stand still. */
+#include "host_internal.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#define MEMBERS 64
+#define PATIENCE_NS 5000000000ull /* real time in which nothing happens; then it passes anyway */
+#define PATIENT_ROUNDS 4 /* in which some thread did not poll; then all get the same chance */
+#define BLIND_LOOKS 4096 /* at the clock without a pause between */
+
+typedef enum { FREE, AWAY, EXPECTED, RUNNING, IDLE, ASLEEP } presence;
+
+typedef struct {
+    _Atomic presence state;
+    atomic_uint_fast64_t at; /* IDLE: what the world had come to; ASLEEP: when it wakes */
+} member;
+
+static member members[MEMBERS];
+static atomic_uint_fast64_t world; /* goes up whenever some rank gets on */
+static atomic_uint_fast64_t now = 1000;
+static atomic_uint_fast64_t seen_world, seen_at; /* since when the world stands still, real time */
+
+static void enter(const lathe_emulator *e, presence state) {
+    if (e->member >= 0)
+        atomic_store(&members[e->member].state, state);
+}
+
+void lathe_emu_clock_join(lathe_emulator *e) {
+    e->member = -1;
+    for (int i = 0; i < MEMBERS && e->member < 0; i++) {
+        presence none = FREE;
+        if (atomic_compare_exchange_strong(&members[i].state, &none, AWAY))
+            e->member = i;
+    }
+}
+
+void lathe_emu_clock_part(const lathe_emulator *e) {
+    enter(e, FREE);
+}
+
+void lathe_emulator_expect(lathe_emulator *e) {
+    presence away = AWAY;
+    if (e->member >= 0) /* one that sleeps goes on sleeping */
+        atomic_compare_exchange_strong(&members[e->member].state, &away, EXPECTED);
+}
+
+void lathe_emulator_delay(lathe_emulator *e, uint64_t ns) {
+    if (e->member < 0)
+        return;
+    atomic_store(&members[e->member].at, atomic_load(&now) + ns);
+    enter(e, ASLEEP);
+}
+
+void lathe_emu_progress(lathe_emulator *e) {
+    atomic_fetch_add_explicit(&world, 1, memory_order_relaxed);
+    e->useful = false;
+    e->stall = 0;
+}
+
+static uint64_t real_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static bool out_of_patience(uint64_t then) {
+    const uint64_t real = real_ns();
+    if (atomic_exchange(&seen_world, then) != then)
+        atomic_store(&seen_at, real);
+    return real - atomic_load(&seen_at) > PATIENCE_NS;
+}
+
+/* Whether a rank other than `self` may yet do something without time passing. */
+static bool others_get_on(int self, uint64_t then) {
+    for (int i = 0; i < MEMBERS; i++) {
+        const presence state = atomic_load(&members[i].state);
+        const uint64_t at = atomic_load(&members[i].at);
+        if (i != self && (state == EXPECTED || state == RUNNING || (state == IDLE && at != then) ||
+                          (state == ASLEEP && at <= atomic_load(&now))))
+            return true;
+    }
+    return false;
+}
+
+static void pass(const lathe_emulator *e, uint64_t then, uint64_t ns) {
+    if (!others_get_on(e->member, then) || out_of_patience(then))
+        atomic_fetch_add(&now, ns);
+}
+
+/* Until it is time for a rank that comes late. */
+static void wake(lathe_emulator *e) {
+    member *m = &members[e->member];
+    while (atomic_load(&m->state) == ASLEEP && atomic_load(&now) < atomic_load(&m->at)) {
+        pass(e, atomic_load(&world), 500);
+        sched_yield();
+    }
+}
+
+void lathe_emu_clock_begin(lathe_emulator *e) {
+    if (e->member >= 0)
+        wake(e);
+    e->polled = e->polls = 0;
+    enter(e, RUNNING);
+}
+
+void lathe_emu_clock_end(const lathe_emulator *e) {
+    enter(e, AWAY);
+}
+
+/* Something other than a poll may follow without another rank. */
+static bool gets_on(const lathe_emulator *e) {
+    if (e->packet_count || e->copy_count || e->rounds_of_main < 2)
+        return true;
+    for (int i = e->first; i < e->grid_count && i < e->first + LATHE_EMU_WINDOW; i++) {
+        const host_grid *g = &e->grids[i];
+        if (g->state == GRID_ENDED ||
+            (g->state == GRID_RUNNING && (g->started < g->blocks || g->ended == g->blocks)))
+            return true;
+    }
+    return false;
+}
+
+static void begin_round(lathe_emulator *e, uint64_t then) {
+    e->round++;
+    e->round_world = then;
+    e->polled = 0;
+    e->rounds_of_main = 0;
+    e->stale_rounds = 0;
+    enter(e, RUNNING);
+}
+
+void lathe_emu_clock_poll(lathe_emulator *e, host_thread *t) {
+    if (e->useful)
+        lathe_emu_progress(e);
+    const uint64_t then = atomic_load(&world);
+    e->blind = 0;
+    if (then != e->round_world || e->polled == 0)
+        begin_round(e, then);
+    if (t->round != e->round) {
+        t->round = e->round;
+        e->polled++;
+    }
+}
+
+/* All that could run have polled: give the processor to other ranks' threads. */
+void lathe_emu_clock_idle(lathe_emulator *e, uint32_t polls) {
+    const uint64_t ns = 500 + 50ull * polls;
+    sched_yield();
+    if (e->polled > e->ready_count && !gets_on(e)) {
+        if (e->member >= 0)
+            atomic_store(&members[e->member].at, e->round_world);
+        enter(e, IDLE);
+        pass(e, e->round_world, ns);
+    } else if (e->stale_rounds++ > PATIENT_ROUNDS && out_of_patience(e->round_world)) {
+        atomic_fetch_add(&now, ns);
+    }
+}
+
+bool lathe_emu_clock_fair(const lathe_emulator *e) {
+    return e->stale_rounds > PATIENT_ROUNDS;
+}
+
+uint64_t lathe_emu_clock_look(lathe_emulator *e) {
+    if (++e->blind > BLIND_LOOKS) /* a wait that never pauses ends too */
+        atomic_fetch_add(&now, 10);
+    return atomic_load(&now);
+}
