@@ -4,6 +4,7 @@
 
 #include "text.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -218,6 +219,23 @@ static void check_published(const lathe_binder *b, const target *t, const lathe_
                         datum->where.line, arg->exchange, why);
 }
 
+/* A library gathers the ranks' columns one after the other: [..., n] comes as [ranks, ...,
+ * n/ranks].
+ */
+static void gather_shape(const lathe_binder *b, const target *t, lathe_binding *binding) {
+    lathe_shape *s = &binding->shape;
+    const int64_t ranks = b->plan->deployment->tp, width = s->dims[s->rank - 1];
+    if (s->rank == LATHE_MAX_DIMS || width % ranks)
+        lathe_bind_fail(b, t->part->where,
+                        "\"%s\" %s (%s:%d) cannot be gathered: %" PRId64
+                        " ranks do not divide its last dimension",
+                        binding->datum->name, lathe_shape_text(b->arena, s),
+                        binding->datum->where.file, binding->datum->where.line, ranks);
+    memmove(s->dims + 1, s->dims, (size_t)s->rank * sizeof *s->dims);
+    s->dims[0] = ranks;
+    s->dims[s->rank++] = width / ranks;
+}
+
 static void bind_write(lathe_binder *b, size_t i, const target *t) {
     const lathe_arg *arg = &b->provider->args[i];
     const lathe_datum *datum = find_datum(b, t, arg);
@@ -241,6 +259,8 @@ static void bind_write(lathe_binder *b, size_t i, const target *t) {
         .publishes = arg->dir == LATHE_DIR_MAILBOX,
         .form = arg->form,
         .shape = lathe_layout_shape(b->plan->lua, b->plan->deployment, datum, b->variant)};
+    if (b->provider->collective && arg->form == LATHE_COLUMNS)
+        gather_shape(b, t, &b->args[i]);
     lathe_bind_unify(b, i);
 }
 
@@ -360,6 +380,20 @@ static void check_aliases(const lathe_binder *b) {
         }
 }
 
+static void check_collective(const lathe_binder *b) {
+    const char *name = b->provider->collective;
+    if (!b->variant || b->plan->deployment->tp == 1)
+        lathe_bind_fail(b, b->launch->use->where, "%s in %s; allowed: in the step of several ranks",
+                        name, b->variant ? "a deployment of one rank" : "`prepare`");
+    const int64_t ranks = strcmp(name, "all_gather") == 0 ? b->plan->deployment->tp : 1;
+    const lathe_shape *from = &b->args[0].shape, *to = &b->args[1].shape;
+    if (lathe_shape_count(from) * ranks != lathe_shape_count(to))
+        lathe_bind_fail(
+            b, b->launch->parts[0]->where, "%s over %" PRId64 " ranks makes \"%s\" %s of \"%s\" %s",
+            name, b->plan->deployment->tp, b->args[1].datum->name, lathe_shape_text(b->arena, to),
+            b->args[0].datum->name, lathe_shape_text(b->arena, from));
+}
+
 static lathe_node describe_arch(const lathe_binder *b) {
     const size_t count = b->launch->part_count;
     const char **kinds = lathe_arena_alloc(b->arena, count + 1, sizeof *kinds);
@@ -391,6 +425,8 @@ size_t lathe_bind(lathe_plan *plan, const lathe_variant *variant, const lathe_la
     bind_pass(&b, PASS_CONDITION);
     lathe_bind_settle(&b);
     check_aliases(&b);
+    if (p->collective)
+        check_collective(&b);
     lathe_bind_complete(&b);
     return lathe_bind_kernel(&b);
 }

@@ -31,11 +31,32 @@ static void give(lathe_binder *b, size_t i, lathe_where where, const lathe_node 
     b->blame[i] = origin;
 }
 
+/* How a sum over the ranks is added up: the places in this list are what constants get. */
+static int read_order(const lathe_binder *b, const lathe_part *part, const lathe_node *node) {
+    static const char *const names[] = {"ascending", "bf16_each", "library"};
+    const char *library = b->provider->collective;
+    for (int i = library ? 2 : 0; i < (library ? 3 : 2); i++)
+        if (node->kind == LATHE_NODE_STRING && strcmp(node->string, names[i]) == 0)
+            return i;
+    lathe_bind_fail(b, part->where, "part \"%s\": attribute 'order': found %s, allowed: %s",
+                    part->name, lathe_tree_found(b->arena, node),
+                    library ? "\"library\", the order of a collective"
+                            : "\"ascending\" \"bf16_each\"; \"library\" only with a collective");
+}
+
 static void give_attribute(lathe_binder *b, size_t i) {
     const char *name;
     const lathe_const *c = &b->provider->constants[i];
     const lathe_part *part = lathe_bind_part(b, c->from, &name);
     const lathe_node *node = part && part->set ? lathe_tree_find(part->set, name) : NULL;
+    if (node && strcmp(name, "order") == 0) {
+        const lathe_node order = {.kind = LATHE_NODE_INTEGER,
+                                  .integer = read_order(b, part, node),
+                                  .real = (double)read_order(b, part, node)};
+        give(b, i, part->where, &order,
+             lathe_arena_print(b->arena, "order of %s is %s", part->name, node->string));
+        return;
+    }
     if (node) {
         give(b, i, part->where, node, lathe_arena_print(b->arena, "%s of %s", name, part->name));
         return;
@@ -71,7 +92,9 @@ static void check_attributes(const lathe_binder *b, const lathe_part *part) {
     for (size_t i = 0; part->set && i < part->set->field_count; i++) {
         const char *key = part->set->fields[i].key;
         const char *from = lathe_arena_print(b->arena, "%s.%s", part->kind, key);
-        bool taken = false;
+        /* The rule, or all that a library has, needs no constant. */
+        bool taken =
+            strcmp(key, "order") == 0 && read_order(b, part, &part->set->fields[i].value) % 2 == 0;
         for (size_t j = 0; j < b->provider->constant_count && !taken; j++)
             taken = b->provider->constants[j].source == LATHE_CONST_ATTRIBUTE &&
                     strcmp(b->provider->constants[j].from, from) == 0;

@@ -121,6 +121,8 @@ static void finish_args(const lathe_binder *b, lathe_kernel *k) {
 }
 
 static void find_cost(const lathe_binder *b, lathe_kernel *k) {
+    if (b->provider->collective)
+        return;
     const lathe_node result =
         lathe_bind_call(b, &b->provider->cost, k->tactics[0].constants, "cost");
     const lathe_where where = b->provider->cost.where;

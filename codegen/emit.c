@@ -38,7 +38,8 @@ const char *lathe_emit_config(lathe_arena *arena, const lathe_kernel *kernel, si
 }
 
 bool lathe_emit_wanted(const lathe_emit_options *options, const lathe_kernel *kernel) {
-    return kernel->used && (!options->only || fnmatch(options->only, kernel->name, 0) == 0);
+    return kernel->used && !kernel->provider->collective &&
+           (!options->only || fnmatch(options->only, kernel->name, 0) == 0);
 }
 
 static void add_file(lathe_files *files, const char *name, const char *text, size_t size) {
@@ -120,7 +121,7 @@ static void add_templates(const lathe_plan *plan, lathe_files *files) {
     add_template(plan, files, "templates/prims/host/prims.cuh", (lathe_where){0});
     for (size_t i = 0; i < plan->kernel_count; i++) {
         const lathe_provider *p = plan->kernels[i].provider;
-        if (plan->kernels[i].used)
+        if (plan->kernels[i].used && !p->collective)
             add_template(plan, files, lathe_arena_print(plan->arena, "templates/%s.cuh", p->name),
                          p->where);
     }

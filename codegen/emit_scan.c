@@ -54,11 +54,12 @@ static lathe_scan_provider scan_provider(lathe_arena *arena, const lathe_provide
                                  .triggers = p->triggers};
 }
 
+/* Among those that have a kernel. */
 static size_t provider_index(const lathe_plan *plan, const lathe_provider *p) {
-    size_t i = 0;
-    while (i < plan->provider_count && plan->providers[i] != p)
-        i++;
-    return i;
+    size_t index = 0;
+    for (size_t i = 0; i < plan->provider_count && plan->providers[i] != p; i++)
+        index += !plan->providers[i]->collective;
+    return index;
 }
 
 static lathe_scan_kernel *scan_kernel(const lathe_plan *plan, const lathe_kernel *k, size_t t,
@@ -123,12 +124,14 @@ void lathe_emit_scan(const lathe_plan *plan, const lathe_emit_options *options,
                      const lathe_files *files, const char *aside) {
     lathe_scan_provider *providers =
         lathe_arena_alloc(plan->arena, plan->provider_count + 1, sizeof *providers);
+    size_t count = 0;
     for (size_t i = 0; i < plan->provider_count; i++)
-        providers[i] = scan_provider(plan->arena, plan->providers[i]);
+        if (!plan->providers[i]->collective)
+            providers[count++] = scan_provider(plan->arena, plan->providers[i]);
     lathe_scan_input input = {.templates = lathe_arena_print(plan->arena, "%s/templates", aside),
                               .shown = "templates",
                               .providers = providers,
-                              .provider_count = plan->provider_count,
+                              .provider_count = count,
                               .early = scan_early(plan),
                               .early_count = plan->early_count};
     input.files = scan_files(plan, options, files, providers, &input.file_count);

@@ -194,7 +194,7 @@ static void write_kernels(const lathe_plan *plan, lathe_text *out) {
     bool first = true;
     lathe_text_print(out, "  \"kernels\": [");
     for (size_t i = 0; i < plan->kernel_count; i++) {
-        if (!plan->kernels[i].used)
+        if (!plan->kernels[i].used || plan->kernels[i].provider->collective)
             continue;
         next_item(out, &first, 4);
         write_kernel(plan, &plan->kernels[i], out);
@@ -241,10 +241,30 @@ static void write_bindings(const lathe_plan *plan, const lathe_op *op, lathe_tex
     lathe_text_print(out, "}");
 }
 
+/* What the library moves between ranks: `count` elements from each. */
+static void write_collective(const lathe_plan *plan, const lathe_op *op, lathe_text *out) {
+    const lathe_kernel *k = &plan->kernels[op->kernel];
+    lathe_text_print(out, "{\"count\": %" PRId64 ", \"dtype\": \"%s\", \"from\": ",
+                     lathe_shape_count(&k->args[0].shape),
+                     lathe_dtype_name(k->provider->args[0].dtype));
+    write_binding(plan, &op->args[0], out);
+    lathe_text_print(out, ", \"kind\": \"%s\", \"op\": \"collective\", \"order\": \"library\", ",
+                     k->provider->collective);
+    lathe_text_print(out, "\"part\": ");
+    lathe_text_json(out, op->part);
+    lathe_text_print(out, ", \"stream\": %d, \"to\": ", op->stream);
+    write_binding(plan, &op->args[1], out);
+    lathe_text_print(out, "}");
+}
+
 static void write_op(const lathe_plan *plan, const lathe_op *op, bool prepare, lathe_text *out) {
     if (op->kind != LATHE_OP_LAUNCH) {
         lathe_text_print(out, "{\"op\": \"%s\", \"stream\": %d}",
                          op->kind == LATHE_OP_FORK ? "fork" : "join", op->stream);
+        return;
+    }
+    if (plan->kernels[op->kernel].provider->collective) {
+        write_collective(plan, op, out);
         return;
     }
     lathe_text_print(out, "{\"args\": ");

@@ -95,7 +95,7 @@ static char *explain(const lathe_plan *plan) {
     lathe_text text = {.arena = plan->arena};
     for (size_t i = 0; i < plan->kernel_count; i++) {
         const lathe_kernel *k = &plan->kernels[i];
-        if (!k->used)
+        if (!k->used || k->provider->collective)
             continue;
         lathe_text_print(&text, "%s, %s\n", k->name, k->provider->name);
         for (size_t t = 0; t < k->tactic_count; t++)
@@ -120,7 +120,7 @@ static void run(session *s, const lathe_generate_options *o, lathe_generate_resu
     lathe_emit_publish(s->arena, s->aside, directory);
     s->aside = NULL;
     for (size_t i = 0; i < plan->kernel_count; i++)
-        r->kernels += plan->kernels[i].used;
+        r->kernels += plan->kernels[i].used && !plan->kernels[i].provider->collective;
     r->files = files.count;
     r->why = explain(plan);
     (void)snprintf(r->directory, sizeof r->directory, "%s", directory);

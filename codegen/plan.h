@@ -36,7 +36,7 @@ typedef struct {
     size_t tactic_count;
     const char *why;
     bool used;
-} lathe_kernel;
+} lathe_kernel; /* or a collective, which has a name and is in no file */
 
 typedef enum {
     LATHE_LIFE_WEIGHT,

@@ -283,6 +283,28 @@ static bool is_provider_name(const char *name) {
            name[folder + 1 + strspn(name + folder + 1, letters)] == '\0';
 }
 
+/* The library moves one whole value into another: no kernel, nothing to choose. */
+static void read_collective(lathe_arena *arena, const lathe_table *t, lathe_provider *p) {
+    const bool gather = strcmp(p->collective, "all_gather") == 0;
+    lathe_tree_check(arena, t, "args collective constants doc parts unsupported", false);
+    if (!gather && strcmp(p->collective, "all_reduce") != 0)
+        fail(arena, t, "field 'collective': allowed: all_reduce all_gather, found ", p->collective);
+    read_covers(arena, t, p);
+    read_constants(arena, t, p);
+    read_args(arena, t, p);
+    p->unsupported = node_or_nil(lathe_tree_function_or_null(arena, t, "unsupported"));
+    const lathe_arg *from = p->args, *to = p->args + 1;
+    if (p->arg_count != 2 || from->dir != LATHE_DIR_IN || to->dir != LATHE_DIR_OUT ||
+        from->dtype != to->dtype || from->form != LATHE_WHOLE || from->optional || to->optional ||
+        to->form != (gather ? LATHE_COLUMNS : LATHE_WHOLE))
+        fail(arena, t,
+             "field 'args': allowed with 'collective': one in of form whole, then one out of the "
+             "same dtype, of form ",
+             gather ? "columns" : "whole");
+    if (p->tactic_count)
+        fail(arena, t, "field 'constants': a collective has no tactics", "");
+}
+
 lathe_provider *lathe_provider_load(lathe_lua *lua, lathe_where where, const char *name) {
     lathe_arena *arena = lathe_lua_arena(lua);
     lathe_diag *diag = lathe_arena_diag(arena);
@@ -296,14 +318,18 @@ lathe_provider *lathe_provider_load(lathe_lua *lua, lathe_where where, const cha
     const lathe_table *t = lathe_tree_expect(arena, (lathe_where){spec, 0}, "what the file returns",
                                              &returned, "provider");
     lathe_tree_check(arena, t,
-                     "args constants cost default doc early entry launch parts tactics triggers "
-                     "unsupported",
+                     "args collective constants cost default doc early entry launch parts tactics "
+                     "triggers unsupported",
                      false);
     if (strcmp(t->name, name) != 0)
         fail(arena, t, "the name must be that of the file, ", name);
     lathe_provider *p = lathe_arena_alloc(arena, 1, sizeof *p);
     *p = (lathe_provider){.where = t->where, .name = t->name, .spec = spec};
     p->doc = lathe_tree_string_or(arena, t, "doc", "");
+    if ((p->collective = lathe_tree_string_or(arena, t, "collective", NULL))) {
+        read_collective(arena, t, p);
+        return p;
+    }
     p->entry = lathe_tree_string(arena, t, "entry");
     if (!is_identifier(p->entry))
         fail(arena, t, "field 'entry': allowed: a name that C++ allows, found ", p->entry);

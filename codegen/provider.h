@@ -68,7 +68,8 @@ typedef struct {
 typedef struct {
     lathe_where where;
     const char *name, *doc, *entry;
-    const char *spec; /* "templates/gemm/skinny.lua" */
+    const char *spec;       /* "templates/gemm/skinny.lua" */
+    const char *collective; /* "all_reduce", "all_gather": the library's, without a kernel; NULL */
     lathe_kinds *covers;
     size_t cover_count;
     lathe_const *constants;

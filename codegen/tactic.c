@@ -239,7 +239,8 @@ static lathe_tactic make_tactic(const lathe_choice *choice, const lathe_table *t
     take_tactic(choice, t, where, origin, &tactic);
     compute_constants(choice, &tactic);
     check_supported(choice, tactic.constants);
-    lay_out_launch(choice, &tactic);
+    if (!choice->provider->collective)
+        lay_out_launch(choice, &tactic);
     return tactic;
 }
 

@@ -173,8 +173,10 @@ lathe_status lathe_rejoin(lathe_engine *e) {
 
 /* "norm_1x8 (layer 3)" */
 static const char *describe(const lathe_step_launch *l, char *text, size_t size) {
+    static const char *const names[] = {
+        [LATHE_OP_FORK] = "fork", [LATHE_OP_JOIN] = "join", [LATHE_OP_COLLECTIVE] = "collective"};
     if (l->kind != LATHE_OP_LAUNCH)
-        snprintf(text, size, "%s", l->kind == LATHE_OP_FORK ? "fork" : "join");
+        snprintf(text, size, "%s", names[l->kind]);
     else if (l->layer < 0)
         snprintf(text, size, "%s", l->kernel->name);
     else
@@ -192,6 +194,8 @@ lathe_status lathe_engine_launch(lathe_engine *e, const lathe_step_launch *l) {
     case LATHE_OP_JOIN:
         status = ops->join(e->device, l->stream);
         break;
+    case LATHE_OP_COLLECTIVE:
+        return lathe_engine_fail(e, LATHE_UNSUPPORTED, "this device has no collectives");
     default:
         status = ops->launch(e->device, l->stream, l->loaded, &l->geometry, l->addresses,
                              l->value_count);

@@ -15,6 +15,7 @@ typedef struct {
     bool epilogue; /* "the layer before" is the last one */
     bool prepare;  /* each op names its layers */
     bool forked;   /* the side stream is open */
+    bool moved[2]; /* the last operation of the stream is a collective */
     bool fresh[2]; /* nothing was launched on the stream since its fork or join */
 } op_context;
 
@@ -186,6 +187,8 @@ static bool check_early(lathe_json *j, const op_context *c, const lathe_step_ker
     if (c->fresh[op->stream])
         return lathe_json_fail_at(j, "early",
                                   "found true on the first launch after a fork or a join");
+    if (c->moved[op->stream])
+        return lathe_json_fail_at(j, "early", "found true after a collective");
     for (int i = 0; i < k->tactic_count; ++i)
         if (k->tactics[i].cooperative)
             return lathe_json_fail_at(j, "early", "found true on a cooperative kernel");
@@ -214,8 +217,68 @@ static bool read_launch(lathe_step_reader *r, const json_t *value, op_context *c
     if (!check_early(j, c, k, op) ||
         (c->prepare && !lathe_step_read_layers(r, value, &op->layers, &op->layer_count)))
         return false;
-    c->fresh[op->stream] = false;
+    c->fresh[op->stream] = c->moved[op->stream] = false;
     return read_bindings(r, value, c, k, op);
+}
+
+/* One side of a collective: elements at the front of a buffer. */
+static bool read_side(lathe_step_reader *r, const json_t *object, const op_context *c,
+                      const char *key, const lathe_step_arg *side, lathe_step_binding *b) {
+    lathe_json *j = &r->json;
+    const json_t *value = json_object_get(object, key);
+    const size_t mark = lathe_json_enter(j, key);
+    if (!value || json_is_null(value))
+        return lathe_json_fail(j, "is missing");
+    if (!read_binding(r, value, side, b) ||
+        !check_layers(r, b, c->layers, c->layer_count, c->epilogue))
+        return false;
+    lathe_json_leave(j, mark);
+    return true;
+}
+
+static bool read_sides(lathe_step_reader *r, const json_t *value, const op_context *c,
+                       lathe_step_collective *out) {
+    lathe_json *j = &r->json;
+    const int64_t ranks = out->gather ? r->table->tp : 1;
+    lathe_step_arg side = {.dtype = out->dtype, .shape = {.count = 1, .dim = {out->count}}};
+    if (!read_side(r, value, c, "from", &side, &out->from))
+        return false;
+    side.dir = LATHE_DIR_OUT;
+    side.form = out->gather ? LATHE_FORM_COLUMNS : LATHE_FORM_WHOLE;
+    side.shape.dim[0] = ranks * out->count;
+    if (!read_side(r, value, c, "to", &side, &out->to))
+        return false;
+    return out->from.buffer != out->to.buffer ||
+           lathe_json_fail_at(j, "to", "found the buffer that is also \"from\"");
+}
+
+static bool read_collective(lathe_step_reader *r, const json_t *value, op_context *c,
+                            lathe_step_op *op) {
+    lathe_json *j = &r->json;
+    lathe_step_collective *out = lathe_json_alloc(j, 1, sizeof *out);
+    int64_t stream;
+    int kind = -1, order = -1;
+    if (!out)
+        return false;
+    if (c->prepare || r->table->tp == 1)
+        return lathe_json_fail(j, "found a collective %s",
+                               c->prepare ? "in prepare" : "of one rank");
+    if (!lathe_json_object(j, value, "op kind dtype from to count stream order part") ||
+        !lathe_json_choice(j, value, "kind", "all_reduce all_gather", &kind) ||
+        !lathe_json_choice(j, value, "order", "library", &order) ||
+        !lathe_step_read_scalar(j, value, &out->dtype) ||
+        !lathe_json_int(j, value, "count", 1, (int64_t)1 << 36, &out->count) ||
+        !lathe_json_int(j, value, "stream", 0, SIDE, &stream) ||
+        !lathe_json_name(j, value, "part", LATHE_NAME_TEXT, &out->part))
+        return false;
+    op->stream = (int)stream;
+    if (op->stream == SIDE && !c->forked)
+        return lathe_json_fail_at(j, "stream", "found %d, which no fork has opened", SIDE);
+    out->gather = kind == 1;
+    c->fresh[op->stream] = false;
+    c->moved[op->stream] = true;
+    op->collective = out;
+    return read_sides(r, value, c, out);
 }
 
 static bool read_fork_join(lathe_step_reader *r, const json_t *value, op_context *c,
@@ -243,11 +306,14 @@ static bool read_op(lathe_step_reader *r, const json_t *value, op_context *c, la
     char found[64];
     if (!json_is_object(value))
         return lathe_json_fail(j, "found %s, allowed: an object", lathe_json_show(value, found));
-    if (!lathe_json_choice(j, value, "op", "launch fork join", &kind))
+    if (!lathe_json_choice(j, value, "op", "launch fork join collective", &kind))
         return false;
     if (kind < 0)
         return lathe_json_fail(j, "key \"op\" is missing");
     op->kind = (lathe_step_op_kind)kind;
+    op->kernel = -1;
+    if (kind == LATHE_OP_COLLECTIVE)
+        return read_collective(r, value, c, op);
     return kind == LATHE_OP_LAUNCH ? read_launch(r, value, c, op) : read_fork_join(r, value, c, op);
 }
 

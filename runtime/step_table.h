@@ -148,12 +148,28 @@ typedef struct {
     bool previous;     /* the instance of the layer before */
 } lathe_step_binding;
 
-typedef enum { LATHE_OP_LAUNCH, LATHE_OP_FORK, LATHE_OP_JOIN } lathe_step_op_kind;
+typedef enum {
+    LATHE_OP_LAUNCH,
+    LATHE_OP_FORK,
+    LATHE_OP_JOIN,
+    LATHE_OP_COLLECTIVE
+} lathe_step_op_kind;
+
+/* What a library moves between the ranks. */
+typedef struct {
+    bool gather; /* all_gather: `to` is the ranks' elements one after the other; else all_reduce:
+                    their sum */
+    lathe_scalar dtype;
+    int64_t count; /* elements at `from`: what one rank contributes */
+    lathe_step_binding from, to;
+    const char *part; /* name of the part that it covers */
+} lathe_step_collective;
 
 typedef struct {
     lathe_step_op_kind kind;
     int stream;
-    int kernel; /* of a launch */
+    int kernel;                              /* of a launch, else -1 */
+    const lathe_step_collective *collective; /* of a collective, else NULL */
     bool early;
     const lathe_step_binding *bindings; /* one per argument of the kernel, in its order */
     int layer_count;                    /* in `prepare`: once per layer listed; 0: once */

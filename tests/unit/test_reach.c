@@ -111,6 +111,7 @@ static void each_file(const char *folder, void (*visit)(const char *folder, cons
  * out. */
 static const char *const unreached[] = {
     "boundary/exchange_residual_norm", /* the committed deployments are of one rank */
+    "collective/", /* deployments of several ranks are to come */
     "head/logits: z", /* the uncapped logits are a trace that no deployment asks for */
     "head/logits: kHasZ",
     "moe/norm_quantise: h1", /* a trace as well */

@@ -143,7 +143,7 @@ static const mutation mutations[] = {
     {"prepare.0.args", "x", "null", "prepare[0].args.x", "no such argument"},
     {"variants.0", "name", "\"1x4\"", "variants[1].name", "a second time"},
     {"variants.0", "requests", "5", "variants[0].requests", "found 5"},
-    {"variants.0.kinds.body.0", "op", "\"collective\"", "variants[0].kinds.body[0].op",
+    {"variants.0.kinds.body.0", "op", "\"scatter\"", "variants[0].kinds.body[0].op",
      "launch fork join"},
     {"variants.0.kinds.body.0", "stream", "2", "variants[0].kinds.body[0].stream", "found 2"},
     {"variants.0.kinds.body.0", "op", "\"join\"", "variants[0].kinds.body[0]",
