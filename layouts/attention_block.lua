@@ -73,27 +73,34 @@ local function build(d)
     }
 end
 
--- The boundary adds the ranks' parts itself; alone it has nothing to wait for.
-local function provide(boundary)
+-- The boundary adds the ranks' parts itself; alone it has nothing to wait for. Published, the parts come straight from the
+-- product into every rank's mailbox.
+local function provide(tp, published)
+    local product, boundary = use "gemm/skinny" { parts = { "proj" }, options = { partials = 1 } }, "boundary/exchange_residual_norm"
+    if published then
+        product, boundary = use "gemm/publish" { parts = { "proj" } }, "boundary/receive_residual_norm"
+    elseif tp == 1 then
+        boundary = "boundary/residual_norm"
+    end
     return {
         use "boundary/norm" { parts = { "first" } },
         use "gemm/skinny" { parts = { "qkv" }, options = { partials = 1 } },
         use "attention/qkv_front" { parts = { "rope", "insert" } },
         use "attention/paged" { parts = { "core", "gated" } },
-        use "gemm/skinny" { parts = { "proj" }, options = { partials = 1 } },
+        product,
         use(boundary) { parts = { "sum", "residual", "norm" } },
         use "prepare/rope_table" { parts = { "table" } },
         use "prepare/residual_gate" { parts = { "mixing" } },
     }
 end
 
-local function serve(tp)
-    return deployment { tp = tp, max_context = 96, variants = { { 1, 1 }, { 2, 4 } },
-                        provide = provide(tp == 1 and "boundary/residual_norm" or "boundary/exchange_residual_norm") }
+local function serve(tp, name)
+    return deployment { tp = tp, name = name, max_context = 96, variants = { { 1, 1 }, { 2, 4 } },
+                        provide = provide(tp, name == "publish") }
 end
 
 return layout "attention_block" {
     doc = "Two attention blocks, their sum over ranks exchanged through mailboxes",
-    deployments = { serve(1), serve(2), serve(4) },
+    deployments = { serve(1), serve(2), serve(2, "publish"), serve(4) },
     model = build,
 }
