@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- The boundary between two blocks of layers on one rank: gated residual, then the next norm.
+local alone <const> = include "collective/alone.lua"
 local rows = include "boundary/rows.lua"
 
 local constants = rows.residual_constants()
@@ -20,7 +21,7 @@ return provider "boundary/residual_norm" {
     end,
     tactics = rows.tactics,
     default = rows.default,
-    unsupported = rows.unsupported,
+    unsupported = function(c, arch) return alone(arch, { "rank_sum", "gather" }) or rows.unsupported(c) end,
     early = true,
     triggers = true,
 }

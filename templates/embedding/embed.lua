@@ -1,5 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- The embedded stream on one rank: row of the table, norm, rounded to bf16 and held as fp32.
+local alone <const> = include "collective/alone.lua"
+local rows <const> = include "boundary/rows.lua"
+
 return provider "embedding/embed" {
     doc = "s[rows, hidden] = fp32(r16(rms(table[token], eps))). A token outside the table zeroes its row and sets bit 1 of faults[0]",
     parts = { { "lookup", "rank_sum", "embed_norm" } },
@@ -19,9 +22,9 @@ return provider "embedding/embed" {
     },
     launch = function(c) return { grid = { c.kRows, 1, 1 }, block = c.kThreads, shared = 256, registers = 64 } end,
     cost = function(c) return { bytes = c.kRows * c.kHidden * 6, operations = c.kRows * c.kHidden * 4 } end,
-    tactics = include("boundary/rows.lua").tactics,
-    default = include("boundary/rows.lua").default,
-    unsupported = include("boundary/rows.lua").unsupported,
+    tactics = rows.tactics,
+    default = rows.default,
+    unsupported = function(c, arch) return alone(arch, { "rank_sum" }) or rows.unsupported(c) end,
     early = true,
     triggers = true,
 }

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- The next token of every row: several blocks a row find candidates, the last to arrive picks among them.
 -- A block for 4096 logits, no more than fill the machine once. The host takes two wherever it can, to see the hand-over.
+local alone <const> = include "collective/alone.lua"
 local function rule(c, arch)
     local blocks = math.min(32, math.max(1, c.kVocab // 4096), math.max(1, arch.multiprocessors // c.kRows))
     if arch.name == "host" then
@@ -40,7 +41,11 @@ return provider "head/argmax" {
         return list
     end,
     default = rule,
-    unsupported = function(c)
+    unsupported = function(c, arch)
+        local reason = alone(arch, { "argmax" })
+        if reason then
+            return reason
+        end
         if c.kVocab % 4 ~= 0 then
             return "the vocabulary must be a multiple of 4, found " .. c.kVocab
         end

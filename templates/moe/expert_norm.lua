@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Expert norm of the pooled rows for bf16 experts; the pooler's output is whole or in K-split sums.
+local alone <const> = include "collective/alone.lua"
 
 local function warps(c, most)
     return math.max(1, math.min(most, (c.kWidth // 16 + 31) // 32))
@@ -53,6 +54,10 @@ return provider "moe/expert_norm" {
     end,
     default = function(c, arch) return { kWarps = warps(c, 8) } end,
     unsupported = function(c, arch)
+        local reason = alone(arch, { "pool_gather" })
+        if reason then
+            return reason
+        end
         if c.kWidth % 16 ~= 0 then
             return "the expert input width must be a multiple of 16"
         end

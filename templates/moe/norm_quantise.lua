@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Expert norm of the pooled rows and their NVFP4 quantisation; the pooler's output is whole or in
 -- K-split sums.
+local alone <const> = include "collective/alone.lua"
 
 local function warps(c, most)
     return math.max(1, math.min(most, (c.kBlocks + 31) // 32))
@@ -63,6 +64,10 @@ return provider "moe/norm_quantise" {
     end,
     default = function(c, arch) return { kWarps = warps(c, 8) } end,
     unsupported = function(c, arch)
+        local reason = alone(arch, { "pool_gather" })
+        if reason then
+            return reason
+        end
         if c.kWidth % 16 ~= 0 then
             return "the expert input width must be a multiple of 16 (one NVFP4 block)"
         end

@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- From expert rows to the MoE output on one rank: norm of each route's row, weighted sum, rounding.
+local alone <const> = include "collective/alone.lua"
 
 local function vectors(c, warps)
     return (c.kWidth // 8 + warps * 32 - 1) // (warps * 32)
@@ -64,6 +65,10 @@ return provider "moe/tail" {
     tactics = tactics,
     default = function(c, arch) return tactics(c, arch)[1] end,
     unsupported = function(c, arch)
+        local reason = alone(arch, { "combine" })
+        if reason then
+            return reason
+        end
         if c.kWidth % 8 ~= 0 then
             return "the expert output width must be a multiple of 8 (16-byte loads)"
         end

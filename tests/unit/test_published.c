@@ -2,6 +2,7 @@
  * Values that cross through a mailbox: publisher and receiver meet, and what does not is refused
  * with both ends named. */
 #include "codegen_case.h"
+#include "tactic.h"
 
 TestSuite(published, .init = case_begin, .fini = case_end, .timeout = 60);
 
@@ -113,6 +114,37 @@ Test(published, neither_outputs_nor_values_of_a_layer) {
                  "publishes \"y\"", "it is kept per layer");
     REFUSED_FROM(case_replace(both(), "value \"y\" { \"bf16\"", "value \"y\" { \"f32\""),
                  "\"y\" is f32, but argument 'mail'", "takes bf16");
+}
+
+/* Providers that take one rank's values for all there is. */
+static const struct {
+    const char *provider, *kind;
+} alone[] = {
+    {"boundary/residual_norm", "rank_sum"},
+    {"boundary/residual_norm", "gather"},
+    {"embedding/embed", "rank_sum"},
+    {"head/argmax", "argmax"},
+    {"moe/norm_quantise", "pool_gather"},
+    {"moe/expert_norm", "pool_gather"},
+    {"moe/tail", "combine"},
+};
+
+Test(published, providers_of_one_rank_refuse_several) {
+    if (!LATHE_TRY(&case_diag))
+        cr_assert_fail("%s", case_diag.message);
+    lathe_lua *lua = lathe_lua_create(case_arena, (lathe_lua_folders){LATHE_SOURCE_DIR, FIXTURES});
+    const lathe_arch *host = lathe_arch_find(&case_diag, "host");
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++) {
+        const lathe_provider *p = lathe_provider_load(lua, (lathe_where){0}, alone[i].provider);
+        const lathe_node args[2] = {
+            {.kind = LATHE_NODE_TABLE, .table = lathe_tree_make(case_arena)},
+            lathe_tactic_arch(case_arena, host, 2, &alone[i].kind, 1)};
+        const lathe_node reason = lathe_lua_call(lua, &p->unsupported, args, 2, "unsupported");
+        cr_expect(reason.kind == LATHE_NODE_STRING &&
+                      strstr(reason.string, "takes those of all 2 ranks"),
+                  "%s on %s", alone[i].provider, alone[i].kind);
+    }
+    lathe_lua_destroy(lua);
 }
 
 Test(published, a_spec_may_refuse_a_number_of_ranks) {
