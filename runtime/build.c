@@ -148,9 +148,23 @@ static lathe_status build_kernels(lathe_engine *e) {
     return status == LATHE_OK ? load_all(e) : status;
 }
 
+/* What fails on one rank ends the build on all, at once and not at a deadline. */
+static lathe_status agree(lathe_engine *e, lathe_status status) {
+    lathe_group *group = e->options.group;
+    int64_t good = status == LATHE_OK;
+    if (!group)
+        return status;
+    const lathe_status met = lathe_group_agree_min(group, &good);
+    if (status != LATHE_OK)
+        return status;
+    if (met != LATHE_OK)
+        return lathe_engine_fail(e, met, "build: %s", group->message);
+    return good ? LATHE_OK : lathe_engine_fail(e, LATHE_DISAGREE, "another rank could not build");
+}
+
 static lathe_status build_memory(lathe_engine *e, const lathe_weight_source *weights) {
     say(e, "allocating");
-    lathe_status status = lathe_engine_allocate(e);
+    lathe_status status = agree(e, lathe_engine_allocate(e));
     if (status == LATHE_OK)
         status = lathe_engine_open_mailboxes(e);
     if (status == LATHE_OK)
@@ -168,20 +182,6 @@ static lathe_status build_step(lathe_engine *e) {
         status = warm_up(e);
     say(e, "capturing");
     return status == LATHE_OK ? capture_all(e) : status;
-}
-
-/* What fails on one rank ends the build on all, at once and not at a deadline. */
-static lathe_status agree(lathe_engine *e, lathe_status status) {
-    lathe_group *group = e->options.group;
-    int64_t good = status == LATHE_OK;
-    if (!group)
-        return status;
-    const lathe_status met = lathe_group_agree_min(group, &good);
-    if (status != LATHE_OK)
-        return status;
-    if (met != LATHE_OK)
-        return lathe_engine_fail(e, met, "build: %s", group->message);
-    return good ? LATHE_OK : lathe_engine_fail(e, LATHE_DISAGREE, "another rank could not build");
 }
 
 static lathe_status agree_on_step(lathe_engine *e) {

@@ -9,6 +9,7 @@
 #define LATHE_DEVICE_H
 
 #include "lathe.h"
+#include "scalar.h"
 
 typedef struct lathe_device lathe_device;
 typedef struct lathe_kernel lathe_kernel; /* a loaded entry point */
@@ -33,9 +34,16 @@ typedef struct {
     char description[128]; /* "NVIDIA H200, driver 580.65" */
 } lathe_device_info;
 
+/* Names memory of one process to another of the same machine. */
+typedef struct {
+    uint8_t bytes[96];
+} lathe_shared_handle;
+
+typedef enum { LATHE_COLLECTIVE_ALL_REDUCE, LATHE_COLLECTIVE_ALL_GATHER } lathe_collective;
+
 /* One launch of a captured graph. */
 typedef struct {
-    const lathe_kernel *kernel;
+    const lathe_kernel *kernel; /* NULL: a collective, whose grid and block are the library's */
     uint32_t grid[3];
     uint32_t block;
     uint32_t shared_bytes;
@@ -64,6 +72,15 @@ typedef struct lathe_device_ops {
     /* Lets kernels of `d` address the memory of `peer`, a device of the same kind and process. */
     lathe_status (*open_peer)(lathe_device *d, const lathe_device *peer);
 
+    /* Memory that other processes may map: whatever is mapped holds nothing else. Given back by
+     * `release`, after every other process has closed it. */
+    lathe_status (*alloc_shared)(lathe_device *d, size_t bytes, void **memory);
+    lathe_status (*share)(lathe_device *d, void *memory, lathe_shared_handle *handle);
+    /* Maps what a device of the same kind shared in another process; kernels of `d` may address
+     * it, and copies. */
+    lathe_status (*open_shared)(lathe_device *d, const lathe_shared_handle *handle, void **memory);
+    void (*close_shared)(lathe_device *d, void *memory);
+
     /* Loads `entry` from what lathe_cache holds for this kernel: a cubin (cuda) or a shared object
      * (host), by path. */
     lathe_status (*load)(lathe_device *d, const char *path, const char *entry,
@@ -79,6 +96,16 @@ typedef struct lathe_device_ops {
     lathe_status (*join)(lathe_device *d,
                          int stream); /* stream 0 waits for what `stream` holds so far */
     lathe_status (*synchronize)(lathe_device *d);
+
+    /* Called once by every rank of the group, before its first collective. A step waits at most
+     * `timeout_ns` for another rank. The group outlives the device. */
+    lathe_status (*open_collectives)(lathe_device *d, lathe_group *group, uint64_t timeout_ns);
+    /* Enqueues on every rank alike; becomes part of a graph while recording. `count` elements at
+     * `from` are this rank's. all_reduce: `to` receives their sum over the ranks, in the order
+     * `library` (cuda: NCCL's; host: ascending ranks in fp32, one rounding); bf16, f32, i32.
+     * all_gather: `to` receives the ranks' elements one after the other; any type. */
+    lathe_status (*collective)(lathe_device *d, int stream, lathe_collective kind,
+                               lathe_scalar dtype, const void *from, void *to, size_t count);
 
     lathe_status (*record_begin)(lathe_device *d);
     lathe_status (*record_end)(lathe_device *d, lathe_graph **graph);

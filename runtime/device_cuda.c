@@ -37,6 +37,7 @@ lathe_status cuda_enter(cuda_device *d) {
 static void cuda_destroy(lathe_device *base) {
     cuda_device *d = (cuda_device *)base;
     if (d->context && cuda_enter(d) == LATHE_OK) {
+        cuda_close_collectives(d);
         for (int s = 0; s < LATHE_STREAMS; ++s) {
             if (d->forks[s])
                 d->driver.event_destroy(d->forks[s]);
@@ -74,6 +75,8 @@ static void cuda_release(lathe_device *base, void *memory) {
 
 static lathe_status wait_main(cuda_device *d) {
     d->synchronizations++;
+    if (d->collective)
+        return cuda_wait_collectives(d);
     return cuda_check(d, "cuStreamSynchronize", d->driver.stream_synchronize(d->streams[0]));
 }
 
@@ -257,12 +260,18 @@ static const lathe_device_ops cuda_ops = {
     .copy_out = cuda_copy_out,
     .fill = cuda_fill,
     .open_peer = cuda_open_peer,
+    .alloc_shared = cuda_alloc_shared,
+    .share = cuda_share,
+    .open_shared = cuda_open_shared,
+    .close_shared = cuda_close_shared,
     .load = cuda_load,
     .unload = cuda_unload,
     .launch = cuda_launch,
     .fork = cuda_fork,
     .join = cuda_join,
     .synchronize = cuda_synchronize,
+    .open_collectives = cuda_open_collectives,
+    .collective = cuda_collective,
     .record_begin = cuda_record_begin,
     .record_end = cuda_record_end,
     .replay = cuda_replay,

@@ -5,6 +5,7 @@
 
 #include "device.h"
 #include "driver.h"
+#include "nccl.h"
 
 typedef struct {
     lathe_device base; /* first */
@@ -16,6 +17,9 @@ typedef struct {
     bool recording;
     lathe_graph *graph; /* while recording */
     uint64_t allocations, synchronizations;
+    lathe_nccl nccl;
+    lathe_comm comm;
+    bool collective; /* steps hold collectives: waits are bounded */
 } cuda_device;
 
 struct lathe_kernel {
@@ -28,7 +32,8 @@ struct lathe_graph {
     cu_graph_exec exec;
     int count, room;
     cu_graph_node *nodes;         /* in launch order */
-    const lathe_kernel **kernels; /* of each node */
+    const lathe_kernel **kernels; /* of each node; NULL: the last node of a collective */
+    bool collective;              /* it has nodes that are a library's own */
 };
 
 /* Makes the context current for this thread. */
@@ -37,6 +42,19 @@ lathe_status cuda_enter(cuda_device *d);
 lathe_status cuda_check(cuda_device *d, const char *call, cu_result result);
 lathe_status cuda_refuse(cuda_device *d, lathe_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* device_cuda_shared.c */
+lathe_status cuda_alloc_shared(lathe_device *base, size_t bytes, void **memory);
+lathe_status cuda_share(lathe_device *base, void *memory, lathe_shared_handle *handle);
+lathe_status cuda_open_shared(lathe_device *base, const lathe_shared_handle *handle, void **memory);
+void cuda_close_shared(lathe_device *base, void *memory);
+
+/* device_cuda_collective.c */
+lathe_status cuda_open_collectives(lathe_device *base, lathe_group *group, uint64_t timeout_ns);
+void cuda_close_collectives(cuda_device *d);
+lathe_status cuda_collective(lathe_device *base, int stream, lathe_collective kind,
+                             lathe_scalar dtype, const void *from, void *to, size_t count);
+lathe_status cuda_wait_collectives(cuda_device *d);
 
 /* device_cuda_graph.c */
 lathe_status cuda_record_begin(lathe_device *base);

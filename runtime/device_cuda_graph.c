@@ -70,6 +70,7 @@ lathe_status cuda_record_launch(cuda_device *d, cu_stream stream, const lathe_ke
         return cuda_refuse(d, LATHE_DEVICE_FAULT, "a launch was not captured as one node");
     if (g->count == g->room && !grow(g))
         return cuda_refuse(d, LATHE_NO_MEMORY, "no memory for a graph");
+    g->collective = g->collective || !kernel;
     g->nodes[g->count] = waits[0];
     g->kernels[g->count++] = kernel;
     return LATHE_OK;
@@ -123,6 +124,10 @@ static int number_of(const lathe_graph *g, cu_graph_node node) {
 static lathe_status read_node(cuda_device *d, const lathe_graph *g, int i, lathe_graph_node *out) {
     int type = -1;
     cu_kernel_params p = {0};
+    if (!g->kernels[i]) {
+        *out = (lathe_graph_node){.depends = {-1, -1}};
+        return LATHE_OK;
+    }
     lathe_status status =
         cuda_check(d, "cuGraphNodeGetType", d->driver.node_type(g->nodes[i], &type));
     if (status == LATHE_OK && type != CU_NODE_KERNEL)
@@ -145,6 +150,8 @@ static lathe_status read_node(cuda_device *d, const lathe_graph *g, int i, lathe
 
 /* Keeps `depends` ascending. */
 static lathe_status add_edge(cuda_device *d, lathe_graph_node *node, int from, bool programmatic) {
+    if (node->depends[0] == from || node->depends[1] == from)
+        return LATHE_OK;
     if (node->depends[LATHE_STREAMS - 1] >= 0)
         return cuda_refuse(d, LATHE_INVALID, "a graph node has more than %d dependencies",
                            LATHE_STREAMS);
@@ -159,12 +166,32 @@ static lathe_status add_edge(cuda_device *d, lathe_graph_node *node, int from, b
     return LATHE_OK;
 }
 
+/* `to` waits for what a collective's own node `inner` waits for. */
+static lathe_status add_through(cuda_device *d, const lathe_graph *g, lathe_graph_node *to,
+                                cu_graph_node inner, const cu_graph_node *ends, size_t count) {
+    lathe_status status = LATHE_OK;
+    for (size_t i = 0; i < count && status == LATHE_OK; ++i) {
+        if (ends[count + i] != inner)
+            continue;
+        const int from = number_of(g, ends[i]);
+        status =
+            from >= 0 ? add_edge(d, to, from, false) : add_through(d, g, to, ends[i], ends, count);
+    }
+    return status;
+}
+
 static lathe_status read_edges(cuda_device *d, const lathe_graph *g, lathe_graph_node *nodes,
                                size_t count, cu_graph_node *ends, cu_graph_edge *edges) {
     lathe_status status = cuda_check(
         d, "cuGraphGetEdges", d->driver.graph_edges(g->graph, ends, ends + count, edges, &count));
     for (size_t i = 0; i < count && status == LATHE_OK; ++i) {
         const int from = number_of(g, ends[i]), to = number_of(g, ends[count + i]);
+        if (g->collective && to < 0)
+            continue; /* inside a collective */
+        if (g->collective && from < 0) {
+            status = add_through(d, g, &nodes[to], ends[i], ends, count);
+            continue;
+        }
         if (from < 0 || to < 0)
             return cuda_refuse(d, LATHE_INVALID, "a graph edge joins nodes that were not launched");
         status = add_edge(d, &nodes[to], from, edges[i].type == CU_EDGE_PROGRAMMATIC);
@@ -196,8 +223,8 @@ lathe_status cuda_graph_nodes(lathe_device *base, const lathe_graph *g, lathe_gr
         status = cuda_check(d, "cuGraphGetNodes", d->driver.graph_nodes(g->graph, NULL, &total));
     if (status != LATHE_OK)
         return status;
-    *count = (int)total;
-    if (total != (size_t)g->count)
+    *count = g->collective ? g->count : (int)total;
+    if (g->collective ? total < (size_t)g->count : total != (size_t)g->count)
         return cuda_refuse(d, LATHE_INVALID, "the graph has %zu nodes for %d launches", total,
                            g->count);
     if (g->count > room)

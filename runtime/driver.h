@@ -26,8 +26,10 @@ typedef struct cu_graph_exec_handle *cu_graph_exec;
 enum {
     CU_OK = 0,
     CU_OUT_OF_MEMORY = 2,
+    CU_NOT_READY = 600,
     CU_PEER_ALREADY_ENABLED = 704,
-    CU_STREAM_OWN_ORDER = 1, /* not ordered with the default stream */
+    CU_SHARED_OPENS_PEER = 1, /* mapping another process's memory enables what it needs */
+    CU_STREAM_OWN_ORDER = 1,  /* not ordered with the default stream */
     CU_EVENT_WITHOUT_TIME = 2,
     CU_CAPTURE_THREAD = 1, /* calls of other threads do not end a capture */
     CU_CAPTURE_ACTIVE = 1,
@@ -40,6 +42,10 @@ enum {
     CU_NODE_KERNEL = 0,
     CU_EDGE_PROGRAMMATIC = 1
 };
+
+typedef struct {
+    char bytes[64];
+} cu_shared_handle;
 
 typedef struct {
     int id;
@@ -95,6 +101,12 @@ typedef struct {
     X(memory_info, cuMemGetInfo_v2, (size_t * free, size_t * total))                               \
     X(memory_alloc, cuMemAlloc_v2, (cu_address * address, size_t bytes))                           \
     X(memory_free, cuMemFree_v2, (cu_address address))                                             \
+    X(memory_range, cuMemGetAddressRange_v2,                                                       \
+      (cu_address * base, size_t * bytes, cu_address address))                                     \
+    X(share, cuIpcGetMemHandle, (cu_shared_handle * handle, cu_address address))                   \
+    X(shared_open, cuIpcOpenMemHandle_v2,                                                          \
+      (cu_address * address, cu_shared_handle handle, unsigned int flags))                         \
+    X(shared_close, cuIpcCloseMemHandle, (cu_address address))                                     \
     X(copy_in, cuMemcpyHtoDAsync_v2,                                                               \
       (cu_address to, const void *from, size_t bytes, cu_stream stream))                           \
     X(copy_out, cuMemcpyDtoHAsync_v2, (void *to, cu_address from, size_t bytes, cu_stream stream)) \
@@ -109,6 +121,7 @@ typedef struct {
     X(stream_create, cuStreamCreate, (cu_stream * stream, unsigned int flags))                     \
     X(stream_destroy, cuStreamDestroy_v2, (cu_stream stream))                                      \
     X(stream_synchronize, cuStreamSynchronize, (cu_stream stream))                                 \
+    X(stream_query, cuStreamQuery, (cu_stream stream))                                             \
     X(stream_wait, cuStreamWaitEvent, (cu_stream stream, cu_event event, unsigned int flags))      \
     X(event_create, cuEventCreate, (cu_event * event, unsigned int flags))                         \
     X(event_destroy, cuEventDestroy_v2, (cu_event event))                                          \

@@ -34,6 +34,7 @@ struct lathe_engine {
     lathe_kernel **kernels;   /* per kernel, loaded */
     void ***memory;           /* per buffer, per instance */
     void **mailboxes;         /* per mailbox: the device's Mailbox struct */
+    void **mapped; /* per mailbox, LATHE_GROUP_MAX each: another process's memory, or NULL */
     lathe_launch_list prepare;
     lathe_launch_list *variants;
     lathe_graph **graphs; /* per variant; NULL without graphs */

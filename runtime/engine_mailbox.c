@@ -3,11 +3,13 @@
  * its own and only peer; with a group every rank learns the others' regions by all-gather.
  *
  * The order matters: a region is emptied before anyone else knows of it, so that no early packet is
- * lost, and every directed pair is proved by data before a kernel relies on it. */
+ * lost, and every directed pair is proved by data before a kernel relies on it. A rank whose part
+ * fails still comes to every meeting, so that all are refused together and all know why. */
 #include <stdio.h>
 #include <string.h>
 
 #include "engine.h"
+#include "place.h"
 
 #define SLOTS 3
 #define TIMEOUT_NS 2000000000ull
@@ -32,11 +34,23 @@ typedef struct {
 #define PROOF_AT (WORDS_AT + 192)
 #define SLOTS_AT (WORDS_AT + 256)
 
-/* What a rank tells the others. Same process: addresses are enough. */
+/* What a rank tells the others. In the same process the address is enough; in another one of the
+ * same machine the memory is mapped. */
 typedef struct {
+    lathe_place place;
     const lathe_device *device;
     char *memory;
+    lathe_shared_handle shared;
+    char refused[160]; /* why it cannot be shared, or "" */
 } handle;
+
+/* Whether a rank's part went well, as all ranks hear it. */
+typedef struct {
+    int32_t status;
+    char reason[252];
+} verdict;
+
+#define DESTROY_NS 5000000000ull /* that other ranks may take to come to the end */
 
 static int world_of(const lathe_engine *e) {
     return e->options.group ? e->options.group->world : 1;
@@ -51,14 +65,46 @@ static lathe_status fail_group(lathe_engine *e, lathe_status status) {
 }
 
 static lathe_status gather_handles(lathe_engine *e, char *memory, handle *handles) {
-    const handle mine = {e->device, memory};
+    handle mine = {.place = lathe_place_here(), .device = e->device, .memory = memory};
     lathe_group *group = e->options.group;
     if (!group) {
         handles[0] = mine;
         return LATHE_OK;
     }
+    if (memory && e->device->ops->share(e->device, memory, &mine.shared) != LATHE_OK)
+        snprintf(mine.refused, sizeof mine.refused, "%.150s", e->device->message);
     const lathe_status status = lathe_group_all_gather(group, &mine, sizeof mine, handles);
     return status == LATHE_OK ? status : fail_group(e, status);
+}
+
+/* Makes the memory of rank `r` addressable; its address becomes this process's. */
+static lathe_status reach_rank(lathe_engine *e, handle *h, int r, void **mapped) {
+    const lathe_device_ops *ops = e->device->ops;
+    const lathe_place here = lathe_place_here();
+    if (!h->memory)
+        return lathe_engine_fail(e, LATHE_UNSUPPORTED, "rank %d has no memory for it", r);
+    if (h->place.machine != here.machine)
+        return lathe_engine_fail(e, LATHE_UNSUPPORTED, "rank %d runs on another machine", r);
+    if (h->place.process == here.process) {
+        const lathe_status status = ops->open_peer(e->device, h->device);
+        return status == LATHE_OK ? status : lathe_engine_fail(e, status, "%s", e->device->message);
+    }
+    if (h->refused[0])
+        return lathe_engine_fail(e, LATHE_UNSUPPORTED, "memory of rank %d is not shared: %s", r,
+                                 h->refused);
+    const lathe_status status = ops->open_shared(e->device, &h->shared, mapped);
+    h->memory = *mapped;
+    return status == LATHE_OK
+               ? status
+               : lathe_engine_fail(e, status, "memory of rank %d: %s", r, e->device->message);
+}
+
+static lathe_status reach_all(lathe_engine *e, handle *handles, void **mapped) {
+    lathe_status status = LATHE_OK;
+    for (int r = 0; r < world_of(e) && status == LATHE_OK; ++r)
+        if (r != e->options.rank)
+            status = reach_rank(e, &handles[r], r, &mapped[r]);
+    return status;
 }
 
 static lathe_status empty_region(lathe_engine *e, const lathe_step_mailbox *m, char *memory) {
@@ -100,92 +146,112 @@ static lathe_status write_proofs(lathe_engine *e, const handle *handles) {
     lathe_status status = LATHE_OK;
     for (int r = 0; r < world_of(e) && status == LATHE_OK; ++r) {
         const uint32_t word = proof_word(e->options.rank, r);
-        if (r != e->options.rank)
-            status = e->device->ops->open_peer(e->device, handles[r].device);
-        if (status == LATHE_OK)
-            status = e->device->ops->copy_in(
-                e->device, handles[r].memory + PROOF_AT + 4 * e->options.rank, &word, sizeof word);
+        status = e->device->ops->copy_in(
+            e->device, handles[r].memory + PROOF_AT + 4 * e->options.rank, &word, sizeof word);
+        if (status != LATHE_OK)
+            lathe_engine_fail(e, status, "writing to rank %d: %s", r, e->device->message);
     }
     return status;
 }
 
-static lathe_status read_proofs(lathe_engine *e, char *memory, int *missing) {
+static lathe_status read_proofs(lathe_engine *e, const char *memory) {
     uint32_t words[LATHE_GROUP_MAX];
-    const lathe_status status =
+    lathe_status status =
         e->device->ops->copy_out(e->device, words, memory + PROOF_AT, sizeof words);
+    if (status != LATHE_OK)
+        return lathe_engine_fail(e, status, "%s", e->device->message);
     for (int r = 0; r < world_of(e); ++r)
-        if (status == LATHE_OK && words[r] != proof_word(r, e->options.rank))
-            *missing = r;
+        if (words[r] != proof_word(r, e->options.rank))
+            status = lathe_engine_fail(
+                e, LATHE_UNSUPPORTED,
+                "peer access is claimed, but what rank %d wrote did not arrive", r);
     return status;
 }
 
-/* Agreed on every rank: a pair that fails refuses the build everywhere, never on one side only. */
-static lathe_status prove_pairs(lathe_engine *e, const lathe_step_mailbox *m, char *memory,
-                                const handle *handles) {
+static const char *const elsewhere =
+    "; a deployment whose exchanges go by NCCL (the name is nccl) needs no peer access";
+
+/* What fails on one rank refuses the build on every rank, with the first reason. */
+static lathe_status agree(lathe_engine *e, const lathe_step_mailbox *m, lathe_status status) {
+    verdict mine = {.status = (int32_t)status}, all[LATHE_GROUP_MAX];
     lathe_group *group = e->options.group;
-    int missing = -1;
-    lathe_status status = write_proofs(e, handles);
-    char reason[1024] = "";
+    if (!group)
+        return status;
     if (status != LATHE_OK)
-        snprintf(reason, sizeof reason, "%s", e->device->message);
-    int64_t good = status == LATHE_OK;
-    lathe_status met = lathe_group_agree_min(group, &good);
-    if (met == LATHE_OK && good && (status = read_proofs(e, memory, &missing)) == LATHE_OK &&
-        missing >= 0) {
-        status = LATHE_UNSUPPORTED;
-        snprintf(reason, sizeof reason, "what rank %d wrote did not arrive", missing);
-    }
-    if (met == LATHE_OK && good) {
-        good = status == LATHE_OK;
-        met = lathe_group_agree_min(group, &good);
-    }
+        snprintf(mine.reason, sizeof mine.reason, "%.250s", e->message);
+    const lathe_status met = lathe_group_all_gather(group, &mine, sizeof mine, all);
     if (met != LATHE_OK)
         return fail_group(e, met);
-    if (good)
-        return LATHE_OK;
-    return lathe_engine_fail(e, LATHE_UNSUPPORTED, "mailbox %s: %.900s", m->name,
-                             reason[0] ? reason : "another rank cannot reach its peers");
+    for (int r = 0; r < world_of(e); ++r) {
+        all[r].reason[sizeof all[r].reason - 1] = '\0';
+        if (all[r].status != LATHE_OK)
+            return lathe_engine_fail(e, (lathe_status)all[r].status, "mailbox %s: rank %d: %s%s",
+                                     m->name, r, all[r].reason,
+                                     all[r].status == LATHE_UNSUPPORTED ? elsewhere : "");
+    }
+    return LATHE_OK;
+}
+
+/* Alone, memory like any other; else such as other processes may map. */
+static lathe_status open_mailbox(lathe_engine *e, const lathe_step_mailbox *m, void **memory) {
+    const lathe_device_ops *ops = e->device->ops;
+    const size_t bytes = SLOTS_AT + (size_t)slot_bytes(m) * SLOTS * (size_t)world_of(e);
+    const lathe_status status = e->options.group ? ops->alloc_shared(e->device, bytes, memory)
+                                                 : ops->alloc(e->device, bytes, memory);
+    return status == LATHE_OK ? status : lathe_engine_fail_device(e, status, m->name);
+}
+
+/* Lets go of what the ranks shared before. */
+static void unmap_ranks(lathe_engine *e, void **mapped) {
+    for (int r = 0; r < LATHE_GROUP_MAX; ++r) {
+        if (mapped[r])
+            e->device->ops->close_shared(e->device, mapped[r]);
+        mapped[r] = NULL;
+    }
 }
 
 /* Collective: what build does once and rejoin again. */
-static lathe_status meet(lathe_engine *e, const lathe_step_mailbox *m, char *memory,
+static lathe_status meet(lathe_engine *e, const lathe_step_mailbox *m, char *memory, void **mapped,
                          handle *first) {
     handle handles[LATHE_GROUP_MAX];
-    lathe_status status = empty_region(e, m, memory);
+    unmap_ranks(e, mapped);
+    lathe_status status = agree(e, m, empty_region(e, m, memory));
     if (status == LATHE_OK)
         status = gather_handles(e, memory, handles);
     if (status != LATHE_OK)
         return status;
+    status = reach_all(e, handles, mapped);
     if (m == &e->table->mailboxes[0])
         memcpy(first, handles, sizeof handles);
-    status = write_struct(e, m, memory, handles, first);
+    if (status == LATHE_OK)
+        status = write_struct(e, m, memory, handles, first);
     if (status == LATHE_OK && e->options.group)
-        status = prove_pairs(e, m, memory, handles);
-    return status;
-}
-
-static lathe_status open_mailbox(lathe_engine *e, const lathe_step_mailbox *m, void **memory) {
-    const size_t bytes = SLOTS_AT + (size_t)slot_bytes(m) * SLOTS * (size_t)world_of(e);
-    const lathe_status status = e->device->ops->alloc(e->device, bytes, memory);
-    return status == LATHE_OK ? status : lathe_engine_fail_device(e, status, m->name);
+        status = write_proofs(e, handles);
+    status = agree(e, m, status);
+    if (status != LATHE_OK || !e->options.group)
+        return status;
+    return agree(e, m, read_proofs(e, memory));
 }
 
 static lathe_status meet_all(lathe_engine *e) {
     handle first[LATHE_GROUP_MAX];
     lathe_status status = LATHE_OK;
     for (int i = 0; status == LATHE_OK && i < e->table->mailbox_count; ++i)
-        status = meet(e, &e->table->mailboxes[i], e->mailboxes[i], first);
+        status = meet(e, &e->table->mailboxes[i], e->mailboxes[i], &e->mapped[i * LATHE_GROUP_MAX],
+                      first);
     return status;
 }
 
 lathe_status lathe_engine_open_mailboxes(lathe_engine *e) {
     const lathe_step_table *t = e->table;
-    e->mailboxes = lathe_pool_alloc(e->pool, (size_t)t->mailbox_count, sizeof *e->mailboxes);
-    if (!e->mailboxes)
+    const size_t count = (size_t)t->mailbox_count;
+    e->mailboxes = lathe_pool_alloc(e->pool, count, sizeof *e->mailboxes);
+    e->mapped = lathe_pool_alloc(e->pool, count * LATHE_GROUP_MAX, sizeof *e->mapped);
+    if (!e->mailboxes || !e->mapped)
         return lathe_engine_fail(e, LATHE_NO_MEMORY, "no memory for mailboxes");
     lathe_status status = LATHE_OK;
     for (int i = 0; status == LATHE_OK && i < t->mailbox_count; ++i)
-        status = open_mailbox(e, &t->mailboxes[i], &e->mailboxes[i]);
+        status = agree(e, &t->mailboxes[i], open_mailbox(e, &t->mailboxes[i], &e->mailboxes[i]));
     return status == LATHE_OK ? meet_all(e) : status;
 }
 
@@ -258,7 +324,29 @@ lathe_status lathe_engine_read_slot(lathe_engine *e, int mailbox, uint32_t epoch
                        host, bytes);
 }
 
+/* Whether other processes' memory was mapped; kernels that may still write there end first. */
+static bool unmap_all(lathe_engine *e) {
+    const int count = e->mapped ? e->table->mailbox_count * LATHE_GROUP_MAX : 0;
+    bool any = false;
+    for (int i = 0; i < count; ++i)
+        any = any || e->mapped[i];
+    if (any && e->device->ops->synchronize(e->device) != LATHE_OK)
+        lathe_logger_write(&e->log, LATHE_LOG_NOTE, "the last step did not end well");
+    for (int i = 0; any && i < e->table->mailbox_count; ++i)
+        unmap_ranks(e, &e->mapped[i * LATHE_GROUP_MAX]);
+    return any;
+}
+
+/* Memory that another process maps goes back after it let go. A rank that is lost is waited for
+ * only so long; what it still maps stays valid in its own process. */
 void lathe_engine_close_mailboxes(lathe_engine *e) {
+    lathe_group *group = e->options.group;
+    if (group && unmap_all(e) && e->state == LATHE_ENGINE_BUILT) {
+        group->limit_ns = DESTROY_NS;
+        if (lathe_group_barrier(group) != LATHE_OK)
+            lathe_logger_write(&e->log, LATHE_LOG_NOTE, "not all ranks came to the end");
+        group->limit_ns = 0;
+    }
     for (int i = 0; e->mailboxes && i < e->table->mailbox_count; ++i)
         if (e->mailboxes[i])
             e->device->ops->release(e->device, e->mailboxes[i]);

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* Beyond each allocation, where no sanitizer watches. */
 #define FENCE_BYTES ((size_t)256)
@@ -56,12 +58,16 @@ static bool find_for_emulator(void *context, const void *p, void **base, size_t 
     return true;
 }
 
-static size_t fence_bytes(void) {
+const lathe_host_allocation *lathe_host_find(lathe_host_device *h, const void *p) {
+    return find(h, p);
+}
+
+size_t lathe_host_fence_bytes(void) {
     return lathe_host_sanitized() ? 0 : FENCE_BYTES; /* else the sanitizer's redzone lies there */
 }
 
 static bool fence_is_whole(const lathe_host_allocation *a) {
-    for (size_t i = 0; i < fence_bytes(); i++)
+    for (size_t i = 0; i < lathe_host_fence_bytes(); i++)
         if (a->memory[a->bytes + i] != FENCE_BYTE)
             return false;
     return true;
@@ -79,23 +85,41 @@ static bool reserve(lathe_host_device *h) {
     return true;
 }
 
-static lathe_status host_alloc(lathe_device *d, size_t bytes, void **memory) {
-    lathe_host_device *h = host(d);
-    *memory = NULL;
-    void *p = NULL;
-    if (bytes > SIZE_MAX / 2 || !reserve(h) ||
-        posix_memalign(&p, 256, bytes + fence_bytes() + (bytes == 0)) != 0)
-        return lathe_host_fail(d, LATHE_NO_MEMORY, "no memory for %zu bytes", bytes);
-    memset(p, 0xff, bytes); /* NaN in every floating type */
-    memset((unsigned char *)p + bytes, FENCE_BYTE, fence_bytes());
-    const size_t at = above(h, p);
+lathe_status lathe_host_keep(lathe_host_device *h, lathe_host_allocation a) {
+    if (!reserve(h))
+        return lathe_host_fail(&h->base, LATHE_NO_MEMORY, "no memory for %zu bytes", a.bytes);
+    memset(a.memory, 0xff, a.bytes); /* NaN in every floating type */
+    memset(a.memory + a.bytes, FENCE_BYTE, lathe_host_fence_bytes());
+    const size_t at = above(h, a.memory);
     memmove(&h->allocations[at + 1], &h->allocations[at],
             (h->allocation_count - at) * sizeof *h->allocations);
-    h->allocations[at] = (lathe_host_allocation){p, bytes};
+    h->allocations[at] = a;
     h->allocation_count++;
     h->allocations_made++;
-    *memory = p;
     return LATHE_OK;
+}
+
+void lathe_host_drop(const lathe_host_allocation *a) {
+    if (!a->mapped) {
+        free(a->memory);
+        return;
+    }
+    munmap(a->memory, a->mapped);
+    close(a->file);
+}
+
+static lathe_status host_alloc(lathe_device *d, size_t bytes, void **memory) {
+    *memory = NULL;
+    void *p = NULL;
+    if (bytes > SIZE_MAX / 2 ||
+        posix_memalign(&p, 256, bytes + lathe_host_fence_bytes() + (bytes == 0)) != 0)
+        return lathe_host_fail(d, LATHE_NO_MEMORY, "no memory for %zu bytes", bytes);
+    const lathe_status status = lathe_host_keep(host(d), (lathe_host_allocation){p, bytes, 0, -1});
+    if (status == LATHE_OK)
+        *memory = p;
+    else
+        free(p);
+    return status;
 }
 
 static lathe_status check_fences(lathe_host_device *h) {
@@ -107,11 +131,19 @@ static lathe_status check_fences(lathe_host_device *h) {
     return LATHE_OK;
 }
 
-static lathe_status settle(lathe_host_device *h) {
+lathe_status lathe_host_settle(lathe_host_device *h) {
     if (h->queue.count == 0)
         return LATHE_OK;
     const lathe_status status = lathe_host_drain(h);
     return status == LATHE_OK ? check_fences(h) : status;
+}
+
+/* What is being taken down waits for no other rank: nobody will read what it computed. */
+static void settle_or_drop(lathe_host_device *h) {
+    if (lathe_host_queue_meets(&h->queue))
+        lathe_host_queue_free(&h->queue);
+    else
+        (void)lathe_host_settle(h);
 }
 
 static void host_release(lathe_device *d, void *memory) {
@@ -119,9 +151,9 @@ static void host_release(lathe_device *d, void *memory) {
     lathe_host_allocation *a = memory ? find(h, memory) : NULL;
     if (!a || a->memory != memory)
         return;
-    (void)settle(h); /* a launch that waits may use it */
+    settle_or_drop(h); /* a launch that waits may use it */
     const size_t at = (size_t)(a - h->allocations);
-    free(memory);
+    lathe_host_drop(a);
     h->allocation_count--;
     memmove(a, a + 1, (h->allocation_count - at) * sizeof *a);
 }
@@ -140,7 +172,7 @@ static lathe_status before_copy(lathe_device *d, const void *p, size_t bytes) {
     if (host(d)->recording)
         return lathe_host_fail(d, LATHE_INVALID, "a synchronous copy while recording");
     const lathe_status status = check_range(host(d), p, bytes);
-    return status == LATHE_OK ? settle(host(d)) : status;
+    return status == LATHE_OK ? lathe_host_settle(host(d)) : status;
 }
 
 static lathe_status host_copy_in(lathe_device *d, void *to, const void *from, size_t bytes) {
@@ -220,7 +252,7 @@ static lathe_status host_load(lathe_device *d, const char *path, const char *ent
 static void host_unload(lathe_device *d, lathe_kernel *kernel) {
     if (!kernel)
         return;
-    (void)settle(host(d)); /* a launch of it may wait */
+    settle_or_drop(host(d)); /* a launch of it may wait */
     kernel_free(kernel);
 }
 
@@ -228,7 +260,7 @@ static lathe_status host_synchronize(lathe_device *d) {
     if (host(d)->recording)
         return lathe_host_fail(d, LATHE_INVALID, "synchronisation while recording");
     host(d)->synchronizations_made++;
-    return settle(host(d));
+    return lathe_host_settle(host(d));
 }
 
 static uint64_t host_allocations(const lathe_device *d) {
@@ -244,8 +276,10 @@ static void host_destroy(lathe_device *d) {
         return;
     lathe_host_queue_free(&h->queue);
     lathe_host_queue_free(&h->recorded);
+    while (h->mappings)
+        lathe_host_close_shared(d, lathe_host_mapped(h->mappings));
     for (size_t i = 0; i < h->allocation_count; i++)
-        free(h->allocations[i].memory);
+        lathe_host_drop(&h->allocations[i]);
     free(h->allocations);
     free(h->grids);
     lathe_emulator_destroy(h->emulator);
@@ -267,12 +301,18 @@ static const lathe_device_ops ops = {
     .copy_out = host_copy_out,
     .fill = host_fill,
     .open_peer = host_open_peer,
+    .alloc_shared = lathe_host_alloc_shared,
+    .share = lathe_host_share,
+    .open_shared = lathe_host_open_shared,
+    .close_shared = lathe_host_close_shared,
     .load = host_load,
     .unload = host_unload,
     .launch = lathe_host_launch_enqueue,
     .fork = lathe_host_fork,
     .join = lathe_host_join,
     .synchronize = host_synchronize,
+    .open_collectives = lathe_host_open_collectives,
+    .collective = lathe_host_collective_enqueue,
     .record_begin = lathe_host_record_begin,
     .record_end = lathe_host_record_end,
     .replay = lathe_host_replay,

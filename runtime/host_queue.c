@@ -75,26 +75,63 @@ static lathe_status check_launch(lathe_device *d, int stream, const lathe_kernel
     return LATHE_OK;
 }
 
-lathe_status lathe_host_launch_enqueue(lathe_device *d, int stream, const lathe_kernel *kernel,
-                                       const lathe_geometry *g, void *const *arguments, int count) {
-    lathe_status status = check_launch(d, stream, kernel, g, count);
-    if (status != LATHE_OK)
-        return status;
+/* Behind what its stream holds. */
+static lathe_status enqueue(lathe_device *d, int stream, const lathe_host_launch *launch) {
     lathe_host_queue *q = open_queue(host(d));
     if (!queue_reserve(q, 1))
         return lathe_host_fail(d, LATHE_NO_MEMORY, "no memory for a launch");
-    lathe_host_launch *launch = &q->launches[q->count];
-    *launch = (lathe_host_launch){.kernel = kernel, .geometry = *g, .argument_count = count};
-    if (count)
-        memcpy(launch->arguments, arguments, (size_t)count * sizeof *arguments);
     lathe_host_stream *s = &q->stream[stream];
-    memcpy(launch->before, s->pending, sizeof s->pending);
-    launch->before_count = s->count;
+    lathe_host_launch *last = &q->launches[q->count];
+    *last = *launch;
+    memcpy(last->before, s->pending, sizeof s->pending);
+    last->before_count = s->count;
     stream_set(s, q->count++);
     if (host(d)->recording)
         return LATHE_OK;
     lathe_emulator_expect(host(d)->emulator);
     return q->count >= LONGEST ? lathe_host_drain(host(d)) : LATHE_OK;
+}
+
+lathe_status lathe_host_launch_enqueue(lathe_device *d, int stream, const lathe_kernel *kernel,
+                                       const lathe_geometry *g, void *const *arguments, int count) {
+    const lathe_status status = check_launch(d, stream, kernel, g, count);
+    if (status != LATHE_OK)
+        return status;
+    lathe_host_launch launch = {.kernel = kernel, .geometry = *g, .argument_count = count};
+    if (count)
+        memcpy(launch.arguments, arguments, (size_t)count * sizeof *arguments);
+    return enqueue(d, stream, &launch);
+}
+
+static lathe_status check_collective(lathe_device *d, int stream, lathe_collective kind,
+                                     lathe_scalar dtype) {
+    if (stream < 0 || stream >= LATHE_STREAMS)
+        return lathe_host_fail(d, LATHE_INVALID, "stream %d; streams are 0 and 1", stream);
+    if (!host(d)->group)
+        return lathe_host_fail(d, LATHE_INVALID, "a collective before open_collectives");
+    if (kind == LATHE_COLLECTIVE_ALL_REDUCE && dtype != LATHE_SCALAR_BF16 &&
+        dtype != LATHE_SCALAR_F32 && dtype != LATHE_SCALAR_I32)
+        return lathe_host_fail(d, LATHE_UNSUPPORTED,
+                               "all_reduce: found %s, allowed: bf16, f32, i32",
+                               lathe_scalar_name(dtype));
+    return LATHE_OK;
+}
+
+lathe_status lathe_host_collective_enqueue(lathe_device *d, int stream, lathe_collective kind,
+                                           lathe_scalar dtype, const void *from, void *to,
+                                           size_t count) {
+    const lathe_status status = check_collective(d, stream, kind, dtype);
+    if (status != LATHE_OK)
+        return status;
+    const lathe_host_launch launch = {.collective = {kind, dtype, from, to, count}};
+    return enqueue(d, stream, &launch);
+}
+
+bool lathe_host_queue_meets(const lathe_host_queue *q) {
+    for (int i = 0; i < q->count; i++)
+        if (!q->launches[i].kernel)
+            return true;
+    return false;
 }
 
 static lathe_status check_side(lathe_device *d, int stream) {
@@ -237,17 +274,44 @@ lathe_status lathe_host_graph_nodes(lathe_device *d, const lathe_graph *graph,
     return LATHE_OK;
 }
 
-static void to_grid(const lathe_host_launch *launch, lathe_emulator_grid *g) {
+/* What stands before `first` has ended. */
+static void to_grid(const lathe_host_launch *launch, int first, lathe_emulator_grid *g) {
     *g = (lathe_emulator_grid){.name = launch->kernel->name,
                                .entry = launch->kernel->entry,
                                .arguments = launch->arguments,
                                .argument_count = launch->argument_count,
                                .geometry = launch->geometry};
-    memcpy(g->before, launch->before, sizeof g->before);
-    g->before_count = launch->before_count;
+    for (int i = 0; i < launch->before_count; i++)
+        if (launch->before[i] >= first)
+            g->before[g->before_count++] = launch->before[i] - first;
     /* What it would have overlapped with has ended. */
     if (g->before_count == 0)
         g->geometry.early = false;
+}
+
+static lathe_status run_grids(lathe_host_device *h, int first, int end) {
+    for (int i = first; i < end; i++)
+        to_grid(&h->queue.launches[i], first, &h->grids[i - first]);
+    if (end > first && !lathe_emulator_run(h->emulator, h->grids, end - first))
+        return lathe_host_fail(&h->base, LATHE_DEVICE_FAULT, "%s",
+                               lathe_emulator_message(h->emulator));
+    return LATHE_OK;
+}
+
+/* All that was enqueued before a collective runs before it, all after it after: an order that the
+ * dependencies allow, and the same one on every rank. */
+static lathe_status run_queue(lathe_host_device *h, int count) {
+    int first = 0;
+    lathe_status status = LATHE_OK;
+    for (int i = 0; i < count && status == LATHE_OK; i++) {
+        if (h->queue.launches[i].kernel)
+            continue;
+        status = run_grids(h, first, i);
+        if (status == LATHE_OK)
+            status = lathe_host_meet(h, &h->queue.launches[i].collective);
+        first = i + 1;
+    }
+    return status == LATHE_OK ? run_grids(h, first, count) : status;
 }
 
 lathe_status lathe_host_drain(lathe_host_device *h) {
@@ -260,13 +324,8 @@ lathe_status lathe_host_drain(lathe_host_device *h) {
         h->grids = grids;
         h->grid_room = q->room;
     }
-    for (int i = 0; i < q->count; i++)
-        to_grid(&q->launches[i], &h->grids[i]);
     const int count = q->count;
     q->count = 0;
     memset(q->stream, 0, sizeof q->stream);
-    if (count && !lathe_emulator_run(h->emulator, h->grids, count))
-        return lathe_host_fail(&h->base, LATHE_DEVICE_FAULT, "%s",
-                               lathe_emulator_message(h->emulator));
-    return LATHE_OK;
+    return run_queue(h, count);
 }

@@ -132,7 +132,8 @@ static void leave(lathe_meeting *m, void *all) {
 
 static lathe_status all_gather(lathe_group *g, const void *mine, size_t bytes, void *all) {
     lathe_meeting *m = ((thread_group *)g)->meeting;
-    const struct timespec deadline = deadline_in(m->timeout_ns);
+    const bool limited = g->limit_ns && g->limit_ns < m->timeout_ns;
+    const struct timespec deadline = deadline_in(limited ? g->limit_ns : m->timeout_ns);
     pthread_mutex_lock(&m->lock);
     /* A fast rank may come back while slow ones still take the table of the round before. */
     while (m->open && !m->broken)

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "driver.h"
 #include "fake.h"
@@ -175,15 +177,106 @@ cu_result cuMemGetInfo_v2(size_t *bytes_free, size_t *total) {
     *total = state.memory_free;
     return CU_OK;
 }
+/* As the driver does it: small allocations are cut out of something larger, large ones stand alone,
+ * and only those are shared here, as files that other processes map. */
+#define ALONE ((size_t)2 << 20)
+#define SHARED 64
+
+static struct shared {
+    char *memory;
+    size_t bytes;
+    int file;
+    int foreign;
+} shared[SHARED];
+
+static struct shared *find_shared(cu_address address) {
+    for (int i = 0; i < SHARED; ++i)
+        if (shared[i].memory && address - (cu_address)(uintptr_t)shared[i].memory < shared[i].bytes)
+            return &shared[i];
+    return NULL;
+}
+
+static char *map_shared(int file, size_t bytes, int foreign) {
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    pthread_mutex_lock(&lock);
+    for (int i = 0; memory != MAP_FAILED && i < SHARED; ++i) {
+        if (shared[i].memory)
+            continue;
+        shared[i] = (struct shared){memory, bytes, file, foreign};
+        state.live++;
+        pthread_mutex_unlock(&lock);
+        return memory;
+    }
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+static void unmap_shared(struct shared *s) {
+    pthread_mutex_lock(&lock);
+    munmap(s->memory, s->bytes);
+    close(s->file);
+    *s = (struct shared){0};
+    state.live--;
+    pthread_mutex_unlock(&lock);
+}
+
+static void *make_alone(size_t bytes) {
+    const int file = memfd_create("fake", MFD_CLOEXEC);
+    return file >= 0 && ftruncate(file, (off_t)bytes) == 0 ? map_shared(file, bytes, 0) : NULL;
+}
+
 cu_result cuMemAlloc_v2(cu_address *address, size_t bytes) {
     ENTER();
-    void *memory = bytes ? make(bytes) : NULL;
+    void *memory = !bytes ? NULL : bytes >= ALONE ? make_alone(bytes) : make(bytes);
     state.allocations++;
     *address = (cu_address)(uintptr_t)memory;
     return memory ? CU_OK : bytes ? CU_OUT_OF_MEMORY : INVALID;
 }
 cu_result cuMemFree_v2(cu_address address) {
-    drop((void *)(uintptr_t)address);
+    struct shared *s = find_shared(address);
+    if (s)
+        unmap_shared(s);
+    else
+        drop((void *)(uintptr_t)address);
+    return CU_OK;
+}
+cu_result cuMemGetAddressRange_v2(cu_address *base, size_t *bytes, cu_address address) {
+    ENTER();
+    const struct shared *s = find_shared(address);
+    *base = s ? (cu_address)(uintptr_t)s->memory : address;
+    *bytes = s ? s->bytes : 0;
+    return CU_OK;
+}
+cu_result cuIpcGetMemHandle(cu_shared_handle *handle, cu_address address) {
+    ENTER();
+    const struct shared *s = find_shared(address);
+    if (!s || s->foreign || state.no_sharing)
+        return INVALID;
+    memset(handle, 0, sizeof *handle);
+    snprintf(handle->bytes, sizeof handle->bytes, "%d %d %zu", getpid(), s->file, s->bytes);
+    return CU_OK;
+}
+cu_result cuIpcOpenMemHandle_v2(cu_address *address, cu_shared_handle handle, unsigned int flags) {
+    ENTER();
+    char path[64];
+    int process = 0, number = 0;
+    size_t bytes = 0;
+    if (sscanf(handle.bytes, "%d %d %zu", &process, &number, &bytes) != 3 || process == getpid() ||
+        flags != CU_SHARED_OPENS_PEER)
+        return INVALID; /* a process cannot open its own */
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", process, number);
+    FILE *file = fopen(path, "r+");
+    void *memory = file ? map_shared(dup(fileno(file)), bytes, 1) : NULL;
+    if (file)
+        fclose(file);
+    *address = (cu_address)(uintptr_t)memory;
+    return memory ? CU_OK : INVALID;
+}
+cu_result cuIpcCloseMemHandle(cu_address address) {
+    struct shared *s = find_shared(address);
+    if (!s || !s->foreign || s->memory != (char *)(uintptr_t)address)
+        return INVALID;
+    unmap_shared(s);
     return CU_OK;
 }
 cu_result cuMemcpyHtoDAsync_v2(cu_address to, const void *from, size_t bytes, cu_stream stream) {
@@ -299,6 +392,10 @@ cu_result cuStreamSynchronize(cu_stream stream) {
     ENTER();
     state.synchronizations++;
     return stream->capture ? INVALID : CU_OK;
+}
+cu_result cuStreamQuery(cu_stream stream) {
+    ENTER();
+    return stream->capture ? INVALID : state.never_ready ? CU_NOT_READY : CU_OK;
 }
 cu_result cuEventCreate(cu_event *event, unsigned int flags) {
     ENTER();

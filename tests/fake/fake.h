@@ -23,6 +23,8 @@ typedef struct {
     int fail_at;     /* the call of this number fails; 0: none */
     int fail_result; /* with this; 0: CUDA_ERROR_UNKNOWN */
     int extra_edge;  /* a capture gets an edge that nobody asked for */
+    int no_sharing;  /* memory cannot be shared with other processes */
+    int never_ready; /* a stream's work does not end */
     /* seen */
     int calls;
     char failed[64]; /* name of the call that was made to fail */
@@ -43,5 +45,17 @@ typedef struct {
 } fake_nvrtc;
 
 fake_nvrtc *fake_nvrtc_state(void);
+
+typedef struct {
+    int version;    /* 22809; FAKE_NCCL_VERSION in the environment sets it too */
+    int state;      /* what a communicator says of itself where not 0: 6 a lost peer, 7 busy */
+    int fail_calls; /* collectives fail at once with this */
+    int inner;      /* kernels that a collective launches: 2 */
+    int live;       /* communicators not given back */
+    int aborts, collectives;
+    int config_blocking; /* of the last communicator made */
+} fake_nccl;
+
+fake_nccl *fake_nccl_state(void);
 
 #endif

@@ -35,6 +35,13 @@ static inline fake_nvrtc *fake_nvrtc_open(void) {
     return state();
 }
 
+static inline fake_nccl *fake_nccl_open(void) {
+    fake_nccl *(*state)(void);
+    void *address = fake_open(FAKE_NCCL, "fake_nccl_state");
+    memcpy(&state, &address, sizeof state);
+    return state();
+}
+
 static inline lathe_options fake_options(const toy *t) {
     lathe_options o = LATHE_OPTIONS_INIT;
     o.directory = t->directory;

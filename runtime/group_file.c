@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Owns: the group whose ranks are processes of one machine: they meet in a file that all map.
+ *
+ * A long all-gather goes in pieces. Each piece is a round: a rank writes its piece, counts itself
+ * in, and reads the others' once all have counted. Two halves take turns: whoever writes a half
+ * again has seen every rank in the round between, and so past its reading of that half. */
+#include "group.h"
+#include "log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PIECE 65536
+#define MARK UINT64_C(0x70756f7267) /* "group" */
+#define POLL_NS 50000
+#define SPINS 200
+
+typedef struct {
+    _Atomic uint64_t round; /* rounds to which this rank has come */
+    uint64_t bytes[2];      /* of the whole all-gather, per half */
+    char pad[40];
+} seat;
+
+typedef struct {
+    uint64_t mark;
+    int32_t world;
+    _Atomic int32_t broken;
+    char reason[128];
+    seat seats[LATHE_GROUP_MAX];
+    uint8_t pieces[2][LATHE_GROUP_MAX][PIECE];
+} table;
+
+typedef struct {
+    lathe_group base;
+    table *shared;
+    uint64_t timeout_ns;
+    uint64_t round;
+} file_group;
+
+static uint64_t read_clock(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void rest(int polls) {
+    if (polls > SPINS)
+        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+}
+
+/* The first reason stays. */
+static lathe_status break_group(file_group *g, const char *reason) {
+    int32_t whole = 0;
+    if (atomic_compare_exchange_strong(&g->shared->broken, &whole, 1)) {
+        snprintf(g->shared->reason, sizeof g->shared->reason, "%s", reason);
+        atomic_store(&g->shared->broken, 2);
+    }
+    snprintf(g->base.message, sizeof g->base.message, "%s", reason);
+    return LATHE_PEER_LOST;
+}
+
+static lathe_status refuse_broken(file_group *g) {
+    const bool worded = atomic_load(&g->shared->broken) == 2;
+    snprintf(g->base.message, sizeof g->base.message, "%.127s",
+             worded ? g->shared->reason : "another rank gave up");
+    return LATHE_PEER_LOST;
+}
+
+static lathe_status break_for_absent(file_group *g) {
+    char reason[128] = "no sign in time of rank";
+    size_t used = strlen(reason);
+    for (int r = 0; r < g->base.world && used < sizeof reason; ++r)
+        if (atomic_load(&g->shared->seats[r].round) < g->round)
+            used += (size_t)snprintf(reason + used, sizeof reason - used, " %d", r);
+    return break_group(g, reason);
+}
+
+static bool all_here(const file_group *g) {
+    for (int r = 0; r < g->base.world; ++r)
+        if (atomic_load_explicit(&g->shared->seats[r].round, memory_order_acquire) < g->round)
+            return false;
+    return true;
+}
+
+static lathe_status wait_for_all(file_group *g, uint64_t end) {
+    for (int polls = 0; !all_here(g); ++polls) {
+        if (atomic_load(&g->shared->broken))
+            return refuse_broken(g);
+        if (read_clock() >= end)
+            return break_for_absent(g);
+        rest(polls);
+    }
+    return LATHE_OK;
+}
+
+/* One round: at most PIECE bytes of each rank, at `offset` of `bytes`. */
+static lathe_status gather_piece(file_group *g, const uint8_t *mine, size_t offset, size_t bytes,
+                                 uint8_t *all, uint64_t end) {
+    table *t = g->shared;
+    const int half = (int)(++g->round & 1u);
+    const size_t piece = bytes - offset < PIECE ? bytes - offset : PIECE;
+    seat *own = &t->seats[g->base.rank];
+    if (piece)
+        memcpy(t->pieces[half][g->base.rank], mine + offset, piece);
+    own->bytes[half] = bytes;
+    atomic_store_explicit(&own->round, g->round, memory_order_release);
+    const lathe_status status = wait_for_all(g, end);
+    if (status != LATHE_OK)
+        return status;
+    for (int r = 0; r < g->base.world; ++r) {
+        if (t->seats[r].bytes[half] != bytes)
+            return break_group(g, "the ranks gave different sizes to one all-gather");
+        if (piece)
+            memcpy(all + (size_t)r * bytes + offset, t->pieces[half][r], piece);
+    }
+    return LATHE_OK;
+}
+
+static lathe_status all_gather(lathe_group *base, const void *mine, size_t bytes, void *all) {
+    file_group *g = (file_group *)base;
+    const bool limited = base->limit_ns && base->limit_ns < g->timeout_ns;
+    const uint64_t end = read_clock() + (limited ? base->limit_ns : g->timeout_ns);
+    size_t offset = 0;
+    if (atomic_load(&g->shared->broken))
+        return refuse_broken(g);
+    do {
+        const lathe_status status = gather_piece(g, mine, offset, bytes, all, end);
+        if (status != LATHE_OK)
+            return status;
+        offset += PIECE;
+    } while (offset < bytes);
+    return LATHE_OK;
+}
+
+static void destroy(lathe_group *base) {
+    file_group *g = (file_group *)base;
+    if (g->shared)
+        munmap(g->shared, sizeof *g->shared);
+    free(g);
+}
+
+static table *map_file(int file) {
+    void *p = mmap(NULL, sizeof(table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* Complete before it has its name. */
+static int make_table(file_group *g, const char *path) {
+    char aside[4096];
+    if ((size_t)snprintf(aside, sizeof aside, "%s.part", path) >= sizeof aside)
+        return ENAMETOOLONG;
+    const int file = open(aside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file < 0)
+        return errno;
+    int error = ftruncate(file, (off_t)sizeof(table)) == 0 ? 0 : errno;
+    if (!error && !(g->shared = map_file(file)))
+        error = errno;
+    if (!error) {
+        g->shared->mark = MARK;
+        g->shared->world = g->base.world;
+        if (link(aside, path) != 0) /* never over a file of another run */
+            error = errno;
+    }
+    unlink(aside);
+    close(file);
+    return error;
+}
+
+static int find_table(file_group *g, const char *path) {
+    const uint64_t end = read_clock() + g->timeout_ns;
+    int file = -1;
+    for (int polls = 0; (file = open(path, O_RDWR | O_CLOEXEC)) < 0; ++polls) {
+        if (errno != ENOENT)
+            return errno;
+        if (read_clock() >= end)
+            return ETIMEDOUT;
+        rest(polls);
+    }
+    g->shared = map_file(file);
+    const int error = g->shared ? 0 : errno;
+    close(file);
+    if (!error && (g->shared->mark != MARK || g->shared->world != g->base.world))
+        return EINVAL;
+    return error;
+}
+
+static lathe_status enter(file_group *g, const char *path, lathe_message_buffer message) {
+    const bool first = g->base.rank == 0;
+    const int error = first ? make_table(g, path) : find_table(g, path);
+    if (error == ETIMEDOUT)
+        return lathe_fail(message, LATHE_PEER_LOST, "rank %d: %s: rank 0 did not make it in time",
+                          g->base.rank, path);
+    if (error)
+        return lathe_fail(message, LATHE_IO, "rank %d: %s: %s", g->base.rank, path,
+                          error == EINVAL ? "it is not of this group" : strerror(error));
+    const lathe_status status = lathe_group_barrier(&g->base);
+    if (first)
+        unlink(path);
+    return status == LATHE_OK
+               ? status
+               : lathe_fail(message, status, "rank %d: %s", g->base.rank, g->base.message);
+}
+
+lathe_status lathe_group_file_create(const char *path, int rank, int world, uint64_t timeout_ns,
+                                     lathe_group **group, char *message, size_t size) {
+    static const lathe_group_ops ops = {all_gather, destroy};
+    const lathe_message_buffer out = {message, size};
+    *group = NULL;
+    if (world < 1 || world > LATHE_GROUP_MAX || rank < 0 || rank >= world)
+        return lathe_fail(out, LATHE_INVALID, "group: found rank %d of %d, allowed: up to %d", rank,
+                          world, LATHE_GROUP_MAX);
+    file_group *g = calloc(1, sizeof *g);
+    if (!g)
+        return lathe_fail(out, LATHE_NO_MEMORY, "no memory for a group");
+    g->base = (lathe_group){.ops = &ops, .rank = rank, .world = world};
+    g->timeout_ns = timeout_ns;
+    const lathe_status status = enter(g, path, out);
+    if (status == LATHE_OK)
+        *group = &g->base;
+    else
+        destroy(&g->base);
+    return status;
+}
