@@ -78,14 +78,16 @@ static lathe_status read_all(lathe_check_state *c, lathe_image *const *images, u
 static lathe_status write_inputs(lathe_check_state *c) {
     const lathe_check_options *o = c->options;
     const bool files = o->inputs && lathe_step_files_exist(o->inputs);
-    const lathe_step_inputs inputs = {.seed = o->seed,
-                                      .context = o->context,
-                                      .padding = o->padding,
-                                      .from = files ? o->inputs : NULL};
+    lathe_step_inputs inputs = {.seed = o->seed,
+                                .context = o->context,
+                                .padding = o->padding,
+                                .from = files ? o->inputs : NULL};
     lathe_status status = LATHE_OK;
-    for (int rank = 0; status == LATHE_OK && rank < c->ranks; ++rank)
+    for (int rank = 0; status == LATHE_OK && rank < c->ranks; ++rank) {
+        inputs.rank = rank;
         status =
             lathe_step_inputs_write(o->engines[rank], o->variant, &inputs, c->message, c->size);
+    }
     return status;
 }
 
@@ -132,6 +134,9 @@ static lathe_status check_step(lathe_check_state *c) {
         status = lathe_check_chain(c);
     if (status == LATHE_OK && c->options->schedules && !c->overridden)
         status = lathe_check_schedules(c);
+    if (status == LATHE_OK && c->options->schedules && !c->options->inputs &&
+        c->table->variants[c->options->variant].requests > 1)
+        status = lathe_check_padding(c);
     return status;
 }
 

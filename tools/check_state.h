@@ -97,6 +97,10 @@ LATHE_CHECKED lathe_status lathe_check_chain(lathe_check_state *c);
 /* The normal schedule and the graph against the launches one by one. */
 LATHE_CHECKED lathe_status lathe_check_schedules(lathe_check_state *c);
 
+/* The normal schedule twice with different contents in the rows of padding. Leaves other inputs than
+ * it found. */
+LATHE_CHECKED lathe_status lathe_check_padding(lathe_check_state *c);
+
 void lathe_check_print_head(const lathe_check_state *c);
 void lathe_check_print_row(const lathe_check_state *c, const lathe_check_row *row);
 

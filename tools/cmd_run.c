@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "against.h"
 #include "check.h"
 #include "commands.h"
 #include "generated.h"
@@ -27,6 +28,7 @@ typedef struct {
     lathe_run_options o;
     lathe_generated generated;
     lathe_ranks ranks;
+    lathe_against *against; /* NULL where no other deployment is compared with */
     const lathe_step_table *table;
     lathe_safetensors *checkpoint;
     lathe_synthetic synthetic;
@@ -83,7 +85,7 @@ static int open_generated(run *r) {
                                 &r->generated);
 }
 
-static int create_engine(run *r) {
+static lathe_options engine_options(run *r) {
     lathe_options o = LATHE_OPTIONS_INIT;
     o.directory = r->generated.directory;
     o.device = r->o.device;
@@ -92,6 +94,11 @@ static int create_engine(run *r) {
     o.kv_pages = r->o.pages;
     o.log = show_progress;
     o.log_context = r;
+    return o;
+}
+
+static int create_engine(run *r) {
+    const lathe_options o = engine_options(r);
     const lathe_status status = lathe_ranks_create(&o, &r->ranks, r->message, sizeof r->message);
     if (status != LATHE_OK)
         return fail(status, r->message);
@@ -129,6 +136,33 @@ static int build(run *r) {
     }
     const lathe_status status =
         lathe_ranks_build(&r->ranks, sources, r->message, sizeof r->message);
+    return status == LATHE_OK ? LATHE_EXIT_OK : fail(status, r->message);
+}
+
+static int open_against(run *r) {
+    const lathe_options o = engine_options(r);
+    if (!r->o.against)
+        return LATHE_EXIT_OK;
+    const lathe_against_what what = {.layout = r->o.target,
+                                     .what = r->o.against,
+                                     .arch = r->table->arch,
+                                     .options = &o,
+                                     .reader = r->reader};
+    const lathe_status status =
+        lathe_against_open(&what, &r->against, r->message, sizeof r->message);
+    return status == LATHE_OK ? LATHE_EXIT_OK : fail(status, r->message);
+}
+
+/* The outputs of one step against the other deployment's. */
+static int compare_against(run *r, int variant, int64_t context, uint64_t seed, double noise,
+                           int *failed) {
+    const lathe_outputs_step step = {.engines = r->ranks.engines,
+                                     .ranks = r->ranks.count,
+                                     .variant = variant,
+                                     .seed = seed,
+                                     .context = context};
+    const lathe_status status = lathe_against_compare(r->against, &step, noise, stdout, failed,
+                                                      r->message, sizeof r->message);
     return status == LATHE_OK ? LATHE_EXIT_OK : fail(status, r->message);
 }
 
@@ -174,7 +208,8 @@ static int check_step(run *r, int variant, int64_t context, uint64_t seed, int *
     putchar('\n');
     fflush(stdout);
     *failed += result.failed;
-    return LATHE_EXIT_OK;
+    return r->against ? compare_against(r, variant, context, seed, result.noise, failed)
+                      : LATHE_EXIT_OK;
 }
 
 static int run_step(run *r, int variant, int64_t context) {
@@ -270,6 +305,7 @@ static int make_dump_folder(const run *r) {
 static void clean_up(run *r) {
     for (int rank = 0; rank < r->ranks.count; ++rank)
         lathe_image_destroy(r->images[rank]);
+    lathe_against_close(r->against);
     lathe_ranks_destroy(&r->ranks);
     lathe_safetensors_close(r->checkpoint);
     lathe_generated_close(&r->generated);
@@ -297,6 +333,8 @@ int lathe_cmd_run(int argc, char **argv) {
         status = build(r);
     if (status == LATHE_EXIT_OK && r->o.check)
         status = make_images(r);
+    if (status == LATHE_EXIT_OK && r->o.check)
+        status = open_against(r);
     if (status == LATHE_EXIT_OK)
         status = run_variants(r);
     clean_up(r);

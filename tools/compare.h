@@ -19,8 +19,9 @@ typedef enum {
     LATHE_RULE_STEP       /* line 3: a whole step */
 } lathe_rule;
 
-#define LATHE_STEP_TOLERANCE 1.5e-2 /* line 3 */
-#define LATHE_STEP_NOISE_FACTOR 3.0 /* line 3 */
+#define LATHE_STEP_TOLERANCE 1.5e-2  /* line 3 */
+#define LATHE_STEP_NOISE_FACTOR 3.0  /* line 3 */
+#define LATHE_EXPERTS_TOLERANCE 1e-2 /* line 4: EP against expert TP */
 #define LATHE_MARGIN_ULPS                                                                          \
     4.0 /* line 2: routing scores closer than this may be taken either way                         \
          */

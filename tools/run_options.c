@@ -22,6 +22,9 @@ static const char help[] =
     "[calm:1]\n"
     "  --inputs DIR       step inputs, and in check mode any value, from DIR/NAME.npy\n"
     "  --dump DIR         write what every launch wrote (with --check), else the outputs\n"
+    "  --against WHAT     with --check: the outputs against those of another deployment: TP or "
+    "TP-NAME of\n"
+    "                     the same layout, or a directory\n"
     "  --replays N        with --check: replays of the captured graph whose bits are compared  "
     "[1]\n"
     "  --steps N          steps to run  [1]\n"
@@ -97,9 +100,9 @@ static int parse_pair(const char *name, const char *value, lathe_run_options *o)
         const char *name;
         const char **to;
     } texts[] = {
-        {"--tp", &o->tp},           {"--arch", &o->arch},      {"--deployment", &o->deployment},
-        {"--weights", &o->weights}, {"--inputs", &o->inputs},  {"--dump", &o->dump},
-        {"--cache", &o->cache},     {"--variant", &o->variant}};
+        {"--tp", &o->tp},           {"--arch", &o->arch},       {"--deployment", &o->deployment},
+        {"--weights", &o->weights}, {"--inputs", &o->inputs},   {"--dump", &o->dump},
+        {"--cache", &o->cache},     {"--variant", &o->variant}, {"--against", &o->against}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; ++i)
         if (strcmp(name, texts[i].name) == 0) {
             *texts[i].to = value;

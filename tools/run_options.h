@@ -21,6 +21,7 @@ typedef struct {
     const char *weights; /* "calm:1" */
     const char *inputs;
     const char *dump;
+    const char *against; /* another deployment, or NULL */
     const char *cache;
     const char *variant; /* NULL: all */
     bool timing;

@@ -151,13 +151,15 @@ lathe_status lathe_run_steps(const lathe_run_steps_options *options, lathe_run_s
                              char *message, size_t size) {
     const runner r = {options, lathe_engine_table(options->engines[0]), message, size};
     const bool files = options->inputs && lathe_step_files_exist(options->inputs);
-    const lathe_step_inputs inputs = {
+    lathe_step_inputs inputs = {
         .seed = options->seed, .context = options->context, .from = files ? options->inputs : NULL};
     *result = (lathe_run_steps_result){.identical = true};
     lathe_status status = LATHE_OK;
-    for (int rank = 0; status == LATHE_OK && rank < options->ranks; ++rank)
+    for (int rank = 0; status == LATHE_OK && rank < options->ranks; ++rank) {
+        inputs.rank = rank;
         status = lathe_step_inputs_write(options->engines[rank], options->variant, &inputs, message,
                                          size);
+    }
     if (status != LATHE_OK)
         return status;
     lathe_image *first = lathe_image_create(options->engines[0]);

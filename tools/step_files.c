@@ -13,6 +13,7 @@
 
 typedef struct {
     lathe_engine *engine;
+    int rank;
     const lathe_step_table *table;
     const lathe_step_variant *variant;
     const char *folder;
@@ -147,6 +148,20 @@ static lathe_status write_input(const reader *r, const lathe_step_buffer *b) {
     return status;
 }
 
+/* This rank's heads of a file that holds those of all ranks, packed in place. Pages are the
+ * outermost dimension, heads the next. */
+static void take_heads(const reader *r, const lathe_step_buffer *b, lathe_npy *array) {
+    if (r->table->tp == 1 || array->rank != 4 || b->shape.count != 4 ||
+        array->shape[1] != b->shape.dim[1] * r->table->tp)
+        return;
+    const size_t page = (size_t)b->fixed_bytes;
+    unsigned char *data = array->data;
+    for (int64_t i = 0; i < array->shape[0]; ++i)
+        memmove(data + (size_t)i * page,
+                data + ((size_t)i * (size_t)r->table->tp + (size_t)r->rank) * page, page);
+    array->count /= r->table->tp;
+}
+
 static lathe_status write_cache(const reader *r, const lathe_step_buffer *b, int layer) {
     char name[LATHE_NAMED_BYTES];
     lathe_npy array;
@@ -159,6 +174,8 @@ static lathe_status write_cache(const reader *r, const lathe_step_buffer *b, int
     if (status != LATHE_OK)
         return status;
     const size_t page = (size_t)b->fixed_bytes;
+    if (array.data)
+        take_heads(r, b, &array);
     unsigned char *cache = malloc(m.bytes ? m.bytes : 1);
     const size_t bytes = (size_t)array.count * lathe_npy_item_bytes(array.type);
     if (!cache)
@@ -189,10 +206,10 @@ static lathe_status write_buffer(const reader *r, const lathe_step_buffer *b) {
     return status;
 }
 
-lathe_status lathe_step_files_write(lathe_engine *engine, int variant, const char *folder,
+lathe_status lathe_step_files_write(lathe_engine *engine, int rank, int variant, const char *folder,
                                     char *message, size_t size) {
     const lathe_step_table *table = lathe_engine_table(engine);
-    const reader r = {engine, table, &table->variants[variant], folder, message, size};
+    const reader r = {engine, rank, table, &table->variants[variant], folder, message, size};
     lathe_status status = LATHE_OK;
     for (int b = 0; status == LATHE_OK && b < table->buffer_count; ++b)
         status = write_buffer(&r, &table->buffers[b]);

@@ -18,7 +18,7 @@ LATHE_CHECKED lathe_status lathe_step_files_variant(const lathe_step_table *tabl
                                                     const char *folder, int *variant, char *message,
                                                     size_t size);
 
-LATHE_CHECKED lathe_status lathe_step_files_write(lathe_engine *engine, int variant,
+LATHE_CHECKED lathe_status lathe_step_files_write(lathe_engine *engine, int rank, int variant,
                                                   const char *folder, char *message, size_t size);
 
 #endif

@@ -111,6 +111,16 @@ static int64_t find_vocabulary(const writer *w) {
     return entries;
 }
 
+/* What stands in a row of padding: any token, any position. */
+static void write_padding(const writer *w, int64_t row, uint64_t entries, int32_t *token,
+                          int64_t *position) {
+    if (w->inputs->garbage == 0)
+        return;
+    const uint64_t bits = lathe_synthetic_bits(w->inputs->garbage, (uint64_t)row);
+    *token = (int32_t)(bits % entries);
+    *position = (int64_t)((bits >> 32) % (uint64_t)w->table->max_context);
+}
+
 static lathe_status write_tokens(const writer *w) {
     const uint64_t entries = (uint64_t)find_vocabulary(w) * (uint64_t)w->table->tp;
     int32_t *tokens = calloc((size_t)w->rows, sizeof *tokens);
@@ -119,8 +129,10 @@ static lathe_status write_tokens(const writer *w) {
     if (tokens && positions) {
         for (int64_t i = 0; i < w->rows; ++i) {
             const int64_t length = w->lengths[i / w->q];
-            if (length == 0)
+            if (length == 0) {
+                write_padding(w, i, entries, &tokens[i], &positions[i]);
                 continue;
+            }
             tokens[i] = (int32_t)(random_at(w, RANDOM_TOKEN, (uint64_t)i) % entries);
             positions[i] = length - w->q + i % w->q;
         }
@@ -227,21 +239,25 @@ static lathe_status write_group(const writer *w, const pages *p) {
 }
 
 /* Keys and values of every earlier token that a query sees; NaN everywhere else. `cache` is bf16
- * [pages, heads, page tokens, width]. */
+ * [pages, heads, page tokens, width]: this rank's heads of all. */
 static void fill_cache(const writer *w, const pages *p, const lathe_step_shape *shape, uint64_t key,
                        uint16_t *cache) {
     const int64_t unit = w->table->page_tokens;
     const int64_t heads = shape->dim[1];
+    const int64_t all = heads * w->table->tp;
     const int64_t width = shape->dim[3];
     memset(cache, 0xff, (size_t)lathe_step_shape_count(shape, 0) * sizeof *cache);
     for (int64_t r = 0; r < w->requests; ++r)
         for (int64_t at = find_first(w, p->group, r); at < w->lengths[r] - w->q; ++at) {
             const int64_t slot = find_slot(w, p, r, at);
             for (int64_t h = 0; h < heads; ++h) {
-                const int64_t row = ((slot / unit * heads + h) * unit + slot % unit) * width;
+                const int64_t page = slot / unit;
+                const int64_t row = ((page * heads + h) * unit + slot % unit) * width;
+                const int64_t of_all =
+                    ((page * all + w->inputs->rank * heads + h) * unit + slot % unit) * width;
                 for (int64_t i = 0; i < width; ++i)
                     cache[row + i] = lathe_synthetic_bf16(
-                        lathe_synthetic_normal(lathe_synthetic_bits(key, (uint64_t)(row + i))));
+                        lathe_synthetic_normal(lathe_synthetic_bits(key, (uint64_t)(of_all + i))));
             }
         }
 }
@@ -298,16 +314,24 @@ static lathe_status make_group(const writer *w, int group) {
     return status;
 }
 
+/* What changes the numbers of a row: of padding only. */
+static uint64_t garbage_at(const writer *w, int64_t row) {
+    return row < w->rows && w->lengths[row / w->q] == 0 ? w->inputs->garbage : 0;
+}
+
 /* An input that this layout declares itself: normal numbers. */
 static lathe_status write_own_input(const writer *w, const lathe_step_buffer *b) {
     const int64_t count = lathe_step_shape_count(&b->shape, 0);
+    const bool by_row = b->shape.count > 0 && b->shape.dim[0] == w->table->max_rows;
+    const int64_t item = by_row ? count / b->shape.dim[0] : count;
     const uint64_t key = lathe_synthetic_key(w->inputs->seed, b->name);
     void *values = calloc((size_t)count + 1, sizeof(double));
     if (!values)
         return refuse(w, LATHE_NO_MEMORY, "no memory for %s", b->name);
     for (int64_t i = 0; i < count; ++i)
         lathe_compare_store(b->dtype, values, i,
-                            lathe_synthetic_normal(lathe_synthetic_bits(key, (uint64_t)i)));
+                            lathe_synthetic_normal(lathe_synthetic_bits(
+                                key + (by_row ? garbage_at(w, i / item) : 0), (uint64_t)i)));
     const lathe_status status = put(w, b->name, values, (size_t)b->fixed_bytes);
     free(values);
     return status;
@@ -352,7 +376,7 @@ lathe_status lathe_step_inputs_write(lathe_engine *engine, int variant,
                 .message = message,
                 .size = size};
     if (inputs->from)
-        return lathe_step_files_write(engine, variant, inputs->from, message, size);
+        return lathe_step_files_write(engine, inputs->rank, variant, inputs->from, message, size);
     w.lengths = calloc((size_t)w.requests, sizeof *w.lengths);
     if (!w.lengths)
         return refuse(&w, LATHE_NO_MEMORY, "no memory for lengths");

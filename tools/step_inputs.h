@@ -12,7 +12,9 @@
 typedef struct {
     uint64_t seed;
     int64_t context; /* tokens of the longest request, those of the step included; 0: the maximum */
+    int rank;        /* of the engine: a cache holds its heads of what all ranks' caches hold */
     bool padding;    /* the last request of several is padding: length 0, slot -1 */
+    uint64_t garbage; /* seed of the tokens and positions of padding rows; 0: zeros */
     const char *from; /* folder of .npy files, or NULL */
 } lathe_step_inputs;
 
