@@ -10,7 +10,7 @@ __device__ __forceinline__ float logits_cap(float z, float cap) {
 }
 
 template <class C>
-__device__ void capped_logits(const bf16 *x, const bf16 *w, float *z, float *logits) {
+__device__ void capped_logits(const bf16 *x, const bf16 *w, float *logits) {
     using S = Stream<C::kRows, C::kN, C::kK, 1, C::kTiles, C::kWarps, C::kSteps>;
     constexpr float kMultiplier = static_cast<float>(C::kMultiplier),
                     kCap = static_cast<float>(C::kCap);
@@ -27,8 +27,6 @@ __device__ void capped_logits(const bf16 *x, const bf16 *w, float *z, float *log
         const f32x4 out = {sum.x * kMultiplier, sum.y * kMultiplier, sum.z * kMultiplier,
                            sum.w * kMultiplier};
         const long long at = static_cast<long long>(token) * C::kN + row0 + row;
-        if constexpr (C::kHasZ == 1)
-            *reinterpret_cast<f32x4 *>(z + at) = out;
         *reinterpret_cast<f32x4 *>(logits + at) = {logits_cap(out.x, kCap), logits_cap(out.y, kCap),
                                                    logits_cap(out.z, kCap),
                                                    logits_cap(out.w, kCap)};

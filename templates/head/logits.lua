@@ -12,7 +12,6 @@ return provider "head/logits" {
         const "kK" { type = "int", min = 16, max = 1048576, doc = "width of the stream" },
         const "kMultiplier" { type = "float", from = "logits.multiplier", doc = "of the product" },
         const "kCap" { type = "float", from = "soft_cap.cap", doc = "bound of a logit" },
-        const "kHasZ" { type = "int", has = "z", doc = "1 where the uncapped logits are also wanted" },
         const "kTiles" { type = "int", tactic = true, min = 1, max = 8, doc = "16-row tiles of a block" },
         const "kWarps" { type = "int", tactic = true, min = 1, max = 32, doc = "warps of a block; they split k" },
         const "kSteps" { type = "int", tactic = true, min = 1, max = 4, doc = "steps of 32 k in flight per warp and tile" },
@@ -20,14 +19,13 @@ return provider "head/logits" {
     args = {
         arg "x" { dir = "in", dtype = "bf16", shape = { "kRows", "kK" }, port = "logits.x" },
         arg "w" { dir = "in", dtype = "bf16", shape = { "kN", "kK" }, port = "logits.w" },
-        arg "z" { dir = "out", dtype = "f32", shape = { "kRows", "kN" }, port = "logits.z", optional = true },
         arg "logits" { dir = "out", dtype = "f32", shape = { "kRows", "kN" }, port = "soft_cap.logits" },
     },
     launch = function(c, arch)
         return { grid = stream.grid(c, 1), block = c.kWarps * 32, shared = stream.shared(c), registers = stream.registers(c, arch) }
     end,
     cost = function(c)
-        return { bytes = 2 * c.kN * c.kK + 2 * c.kRows * c.kK + 4 * c.kRows * c.kN * (1 + c.kHasZ),
+        return { bytes = 2 * c.kN * c.kK + 2 * c.kRows * c.kK + 4 * c.kRows * c.kN,
                  operations = 2 * c.kRows * c.kN * c.kK + 20 * c.kRows * c.kN }
     end,
     tactics = function(c, arch) return stream.tactics(c, arch, false) end,

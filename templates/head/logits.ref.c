@@ -10,7 +10,7 @@ void lathe_ref_head_logits(lathe_ref *r);
 typedef struct {
     lathe_ref *r;
     const uint16_t *x, *w;
-    double *z, *logits;
+    double *logits;
     int64_t rows, n, k;
     double multiplier, cap;
 } head;
@@ -27,8 +27,6 @@ static void compute_column(void *context, int64_t column) {
             sum += lathe_bf16_value(x[i]) * lathe_bf16_value(w[i]);
         const int64_t at = row * h->n + column;
         const double z = lathe_ref_jitter(h->r, sum, (uint64_t)at) * h->multiplier;
-        if (h->z)
-            h->z[at] = (double)(float)z;
         h->logits[at] = (double)(float)(h->cap * tanh(z / h->cap));
     }
 }
@@ -43,7 +41,6 @@ void lathe_ref_head_logits(lathe_ref *r) {
     for (int rank = 0; rank < lathe_ref_ranks(r); rank++) {
         h.x = lathe_ref_data(r, rank, "x");
         h.w = lathe_ref_data(r, rank, "w");
-        h.z = lathe_ref_out(r, rank, "z");
         h.logits = lathe_ref_out(r, rank, "logits");
         lathe_ref_parallel(r, h.n, compute_column, &h);
     }

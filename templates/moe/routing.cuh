@@ -138,7 +138,7 @@ __device__ __forceinline__ void routing_tokens(const RoutingShared &s, const flo
     for (u32 t = warp_id(); t < u32(C::kRows); t += u32(C::kWarps)) {
         u32 id = kNowhere;
         float weight = 0;
-        const bool padded = C::kHasSlots && slots[t] < 0;
+        const bool padded = slots[t] < 0;
         if (!padded)
             routing_select<C, kHeld>(logits, held_bias, t, id, weight);
         if (lane_id() >= u32(C::kTopK))

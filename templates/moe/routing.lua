@@ -25,8 +25,6 @@ return provider "moe/routing" {
         const "kLocal" { type = "int", from = "routing.local_experts", min = 1,
                          doc = "experts of this rank; kExperts: all" },
         const "kTile" { type = "int", from = "routing.tile", min = 1, doc = "tokens of one tile" },
-        const "kHasSlots" { type = "int", has = "slots",
-                            doc = "1: a token with slot -1 routes nowhere" },
         const "kWarps" { type = "int", tactic = true, min = 1, max = 32,
                          doc = "a warp selects for one token at a time" },
     },
@@ -36,7 +34,7 @@ return provider "moe/routing" {
         arg "bias" { dir = "in", dtype = "f32", shape = { "kExperts" }, port = "routing.bias" },
         arg "rank" { dir = "in", dtype = "i32", shape = { 2 }, port = "routing.rank" },
         arg "slots" { dir = "in", dtype = "i64", shape = { "kRows" },
-                      port = "routing.slots", optional = true },
+                      port = "routing.slots" }, -- a token with slot -1 routes nowhere
         arg "ids" { dir = "out", dtype = "i32", shape = { "kRows", "kTopK" },
                     port = "routing.ids" },
         arg "weights" { dir = "out", dtype = "f32", shape = { "kRows", "kTopK" },

@@ -115,11 +115,10 @@ static void select_experts(const routing_job *job, routing_token *token, int64_t
 static void select_all(const routing_job *job, double *ids, double *weights) {
     const float *logits = lathe_ref_data(job->r, job->rank, "logits");
     const float *bias = lathe_ref_data(job->r, job->rank, "bias");
-    const int64_t *slots =
-        lathe_ref_has(job->r, "slots") ? lathe_ref_data(job->r, job->rank, "slots") : NULL;
+    const int64_t *slots = lathe_ref_data(job->r, job->rank, "slots");
     for (int64_t t = 0; t < job->rows; ++t) {
         double *id = ids + t * job->top_k, *weight = weights + t * job->top_k;
-        if (slots != NULL && slots[t] < 0) {
+        if (slots[t] < 0) {
             for (int64_t k = 0; k < job->top_k; ++k) {
                 id[k] = -1;
                 weight[k] = 0;

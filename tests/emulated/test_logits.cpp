@@ -9,27 +9,21 @@ struct Common {
     static constexpr float kMultiplier = 0.17677669529663687f, kCap = 20.0f;
 };
 struct Tiny : Common {
-    static constexpr int kRows = 1, kN = 16, kK = 32, kHasZ = 1, kTiles = 1, kWarps = 1, kSteps = 1;
+    static constexpr int kRows = 1, kN = 16, kK = 32, kTiles = 1, kWarps = 1, kSteps = 1;
 };
 struct Odd : Common {
-    static constexpr int kRows = 9, kN = 176, kK = 112, kHasZ = 0, kTiles = 4, kWarps = 2,
-                         kSteps = 1;
+    static constexpr int kRows = 9, kN = 176, kK = 112, kTiles = 4, kWarps = 2, kSteps = 1;
 };
 struct Real : Common {
-    static constexpr int kRows = 8, kN = 512, kK = 1024, kHasZ = 1, kTiles = 4, kWarps = 8,
-                         kSteps = 2;
+    static constexpr int kRows = 8, kN = 512, kK = 1024, kTiles = 4, kWarps = 8, kSteps = 2;
 };
 
 template <class C>
 static void check(const char *name, double scale) {
     Kernel k(name, capped_logits<C>, lathe_ref_head_logits);
-    LATHE_CONSTANTS(k, C, kRows, kN, kK, kMultiplier, kCap, kHasZ, kTiles, kWarps, kSteps);
+    LATHE_CONSTANTS(k, C, kRows, kN, kK, kMultiplier, kCap, kTiles, kWarps, kSteps);
     k.in("x", {C::kRows, C::kK}).normal(0, scale);
     k.in("w", {C::kN, C::kK}).normal(0, 0.5);
-    if (C::kHasZ == 1)
-        k.out("z", {C::kRows, C::kN});
-    else
-        k.null("z");
     k.out("logits", {C::kRows, C::kN});
     using S = Stream<C::kRows, C::kN, C::kK, 1, C::kTiles, C::kWarps, C::kSteps>;
     k.launch({(C::kN + S::kBlockRows - 1) / S::kBlockRows}, S::kThreads,

@@ -13,7 +13,7 @@ constexpr int max_ctas(int rows, int experts, int top_k, int tile) {
     return filled + (routes - filled) / tile;
 }
 
-template <int rows, int experts, int top_k, int local, int tile, int bf16_weights, int slots,
+template <int rows, int experts, int top_k, int local, int tile, int bf16_weights, int padded,
           int warps>
 struct Config {
     static constexpr int kRows = rows, kExperts = experts, kTopK = top_k, kRoutes = rows * top_k;
@@ -21,7 +21,7 @@ struct Config {
     static constexpr int kPermuted = kMaxCtas * tile + 1;
     static constexpr int kHistogram = experts > 256 ? 2 * experts : 512;
     static constexpr int kLocal = local, kTile = tile, kBf16Weights = bf16_weights;
-    static constexpr int kHasSlots = slots, kWarps = warps;
+    static constexpr int kPadded = padded, kWarps = warps;
     static constexpr double kScale = 0.17677669529663687, kEpsilon = 1e-15;
 };
 using Tiny = Config<3, 8, 2, 8, 8, 0, 0, 3>;
@@ -50,7 +50,7 @@ template <class C>
 static void describe(Kernel &k, int ranks) {
     LATHE_CONSTANTS(k, C, kRows, kExperts, kTopK, kRoutes, kPermuted, kHistogram, kMaxCtas, kLocal,
                     kTile);
-    LATHE_CONSTANTS(k, C, kBf16Weights, kHasSlots, kScale, kEpsilon);
+    LATHE_CONSTANTS(k, C, kBf16Weights, kScale, kEpsilon);
     k.in("logits", {C::kRows, C::kExperts}).each([](int, int64_t i) { return logit<C>(i); }).late();
     k.in("bias", {C::kExperts}).each([](int, int64_t e) {
         return e % 3 == 1 ? 0.25 : 0.0; // an even number of ties is left
@@ -58,12 +58,9 @@ static void describe(Kernel &k, int ranks) {
     k.in("rank", {2}).per_rank().each([ranks](int rank, int64_t i) {
         return i == 0 ? rank : ranks;
     });
-    if (C::kHasSlots)
-        k.in("slots", {C::kRows}).each([](int, int64_t t) {
-            return t % 4 == 3 ? -1.0 : static_cast<double>(t) * 1e10;
-        });
-    else
-        k.null("slots");
+    k.in("slots", {C::kRows}).each([](int, int64_t t) {
+        return C::kPadded && t % 4 == 3 ? -1.0 : static_cast<double>(t) * 1e10;
+    });
     k.out("ids", {C::kRows, C::kTopK});
     k.out("weights", {C::kRows, C::kTopK});
     k.out("total_padded", {1});

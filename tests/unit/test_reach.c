@@ -111,17 +111,13 @@ static void each_file(const char *folder, void (*visit)(const char *folder, cons
  * out. */
 static const char *const unreached[] = {
     "boundary/exchange_residual_norm", /* the committed deployments are of one rank */
-    "collective/", /* deployments of several ranks are to come */
+    "collective/",                     /* deployments of several ranks are to come */
     "boundary/receive_residual_norm: ",
     "gemm/publish: ",
     "embedding/exchange_embed",
     "head/exchange_argmax",
-    "head/logits: z", /* the uncapped logits are a trace that no deployment asks for */
-    "head/logits: kHasZ",
     "moe/norm_quantise: h1", /* a trace as well */
     "moe/norm_quantise: kHasH1",
-    "moe/routing: slots", /* every deployment pads requests with slot -1 */
-    "moe/routing: kHasSlots",
 };
 
 static bool listed[sizeof unreached / sizeof *unreached]; /* entries that are indeed not reached */
