@@ -10,7 +10,7 @@
 static bool exchanges(const lathe_step_launch *l, int index) {
     for (int i = 0; i < l->value_count; ++i)
         if (l->values[i].mailbox && l->values[i].mailbox->index == index)
-            return true;
+            return !l->values[i].arg->publishes; /* the receiver advances the epoch */
     return false;
 }
 
@@ -73,5 +73,5 @@ lathe_status lathe_engine_check_peers(lathe_engine *e) {
         snprintf(who, sizeof who, ", says rank %d", f.by);
     return lathe_engine_fail(
         e, LATHE_PEER_LOST, "rank %d: %s: %s %d did not come in time%s (%s, number %u)", rank,
-        where, f.peer == rank ? "this rank, " : "rank", f.peer, who, exchange, f.epoch);
+        where, f.peer == rank ? "this rank," : "rank", f.peer, who, exchange, f.epoch);
 }

@@ -120,7 +120,7 @@ lathe_status lathe_engine_find(lathe_engine *e, const char *name, int layer,
     const int instance = lathe_step_buffer_instance(b, layer);
     if (instance < 0)
         return lathe_engine_fail(e, LATHE_INVALID, "buffer %s: layer %d has none", name, layer);
-    if (e->state != LATHE_ENGINE_BUILT)
+    if (e->state != LATHE_ENGINE_BUILT && e->state != LATHE_ENGINE_LOST)
         return lathe_engine_fail(e, LATHE_INVALID, "buffer %s: there is no memory before build",
                                  name);
     memory->buffer = b;

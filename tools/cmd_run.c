@@ -92,6 +92,7 @@ static lathe_options engine_options(run *r) {
     o.seed = r->o.schedule;
     o.cache = r->o.cache;
     o.kv_pages = r->o.pages;
+    o.timeout_ns = (uint64_t)r->o.timeout_ms * 1000000u;
     o.log = show_progress;
     o.log_context = r;
     return o;
@@ -108,6 +109,11 @@ static int create_engine(run *r) {
             return fail(LATHE_UNSUPPORTED, reason);
     }
     r->table = lathe_engine_table(r->ranks.engines[0]);
+    if (r->o.inject.rank >= r->ranks.count) {
+        snprintf(r->message, sizeof r->message, "--inject: rank %d; allowed: 0 to %d",
+                 r->o.inject.rank, r->ranks.count - 1);
+        return fail(LATHE_INVALID, r->message);
+    }
     return LATHE_EXIT_OK;
 }
 
@@ -220,7 +226,8 @@ static int run_step(run *r, int variant, int64_t context) {
                                        .seed = r->o.seed,
                                        .steps = r->o.steps,
                                        .inputs = r->o.inputs,
-                                       .dump = r->o.dump};
+                                       .dump = r->o.dump,
+                                       .inject = &r->o.inject};
     lathe_run_steps_result result;
     const lathe_status status = lathe_run_steps(&o, &result, r->message, sizeof r->message);
     if (status != LATHE_OK)
@@ -229,6 +236,9 @@ static int run_step(run *r, int variant, int64_t context) {
            r->table->variants[variant].name, (long long)(context ? context : r->table->max_context),
            (long long)r->o.steps, result.milliseconds,
            result.identical ? "identical" : "NOT IDENTICAL");
+    if (r->o.inject.kind == LATHE_INJECT_NAN)
+        printf("%lld NaN on every rank after step %lld, ", (long long)result.nan,
+               (long long)r->o.inject.step);
     if (result.allocations == 0 && result.waits == 0)
         puts("no allocation, no wait in lathe_run");
     else

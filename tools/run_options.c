@@ -35,6 +35,10 @@ static const char help[] =
     "step\n"
     "  --device cuda|host [host]\n"
     "  --schedule S       seed of the host device's schedule  [1]\n"
+    "  --timeout MS       bound on a wait for another rank; virtual time on the host device  "
+    "[2000]\n"
+    "  --inject FAULT     make a rank fail: " LATHE_INJECT_ALLOWED "\n"
+    "                     (ranks and steps count from 0)\n"
     "  --pages N          pages of every KV cache  [enough for the largest batch]\n"
     "  --cache DIR        of compiled kernels\n"
     "  --tp N  --arch A  --deployment NAME     for a layout: what to generate\n";
@@ -122,6 +126,11 @@ static int parse_pair(const char *name, const char *value, lathe_run_options *o)
         return parse_seed(name, value, &o->schedule);
     if (strcmp(name, "--context") == 0)
         return parse_contexts(value, o);
+    if (strcmp(name, "--timeout") == 0)
+        return parse_number(name, value, 1, &o->timeout_ms);
+    if (strcmp(name, "--inject") == 0)
+        return lathe_inject_parse(value, &o->inject) ? 0
+                                                     : refuse(name, value, LATHE_INJECT_ALLOWED);
     if (strcmp(name, "--noise") == 0)
         return parse_noise(value, &o->noise);
     return -1;
@@ -163,8 +172,13 @@ static int parse_argument(int argc, char **argv, int *i, lathe_run_options *o) {
 }
 
 int lathe_run_options_parse(int argc, char **argv, lathe_run_options *options) {
-    *options = (lathe_run_options){
-        .weights = "calm:1", .tp = "1", .steps = 1, .replays = 1, .seed = 1, .schedule = 1};
+    *options = (lathe_run_options){.weights = "calm:1",
+                                   .tp = "1",
+                                   .steps = 1,
+                                   .replays = 1,
+                                   .seed = 1,
+                                   .schedule = 1,
+                                   .timeout_ms = 2000};
     for (int i = 1; i < argc; ++i) {
         const int status = parse_argument(argc, argv, &i, options);
         if (status != 0)
@@ -174,5 +188,11 @@ int lathe_run_options_parse(int argc, char **argv, lathe_run_options *options) {
         fputs(help, stderr);
         return LATHE_EXIT_USAGE + 1;
     }
+    if (options->inject.kind != LATHE_INJECT_NOTHING && options->check)
+        return refuse("--inject with", "--check", "--inject or --check");
+    if (options->inject.step >= options->steps)
+        return refuse("--inject", "a step beyond --steps", "steps from 0 to --steps - 1");
+    if (options->timeout_ms > 3600000)
+        return refuse("--timeout", "more than an hour", "at most 3600000");
     return 0;
 }

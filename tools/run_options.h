@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "inject.h"
 #include "lathe.h"
 
 #define LATHE_RUN_CONTEXTS 16
@@ -32,6 +33,8 @@ typedef struct {
     uint64_t schedule; /* of the host device */
     int64_t contexts[LATHE_RUN_CONTEXTS];
     int context_count;
+    int64_t timeout_ms; /* of a wait for a peer */
+    lathe_inject inject;
     double noise;
 } lathe_run_options;
 

@@ -100,29 +100,46 @@ static uint64_t count_allocations(const runner *r) {
     return count;
 }
 
-/* Enqueues the step of one rank; adds what waited meanwhile. */
-static lathe_status enqueue(const runner *r, int rank, const lathe_step_plan *p, uint64_t *waits) {
-    const lathe_device *d = lathe_engine_device(r->o->engines[rank]);
-    const uint64_t before = d->ops->synchronizations(d);
-    const lathe_status status = lathe_run(r->o->engines[rank], p);
-    *waits += d->ops->synchronizations(d) - before;
-    return status == LATHE_OK ? status : fail_rank(r, rank, status);
+/* One line a rank. */
+static lathe_status fail_ranks(const runner *r, const lathe_status *statuses, lathe_status status) {
+    size_t used = 0;
+    r->message[0] = '\0';
+    for (int rank = 0; rank < r->o->ranks && used < r->size; ++rank)
+        if (statuses[rank] != LATHE_OK)
+            used += (size_t)snprintf(r->message + used, r->size - used, "%s%s", used ? "\n" : "",
+                                     lathe_message(r->o->engines[rank]));
+    return status;
 }
 
-/* One step on every rank: all enqueued, then all waited for together. */
-static lathe_status run_once(const runner *r, const lathe_step_plan *plans, uint64_t *waits) {
-    int rank = 0;
-    for (; rank < r->o->ranks; ++rank) {
-        const lathe_status status = enqueue(r, rank, &plans[rank], waits);
-        if (status != LATHE_OK)
-            return status;
+/* One step on every rank. */
+static lathe_status run_once(const runner *r, const lathe_step_plan *plans, int64_t step,
+                             uint64_t *waits) {
+    lathe_status statuses[LATHE_GROUP_MAX];
+    int rank;
+    const lathe_status status = lathe_inject_run(r->o->inject, step, r->o->engines, plans,
+                                                 r->o->ranks, statuses, &rank, waits);
+    if (status == LATHE_OK)
+        return status;
+    return statuses[rank] == LATHE_OK ? fail_rank(r, rank, status)
+                                      : fail_ranks(r, statuses, status);
+}
+
+static bool holds_nan(const runner *r, int64_t step) {
+    const lathe_inject *inject = r->o->inject;
+    return inject && inject->kind == LATHE_INJECT_NAN && inject->step == step;
+}
+
+/* The NaN of one rank must have reached every rank. */
+static lathe_status count_nan(const runner *r, lathe_run_steps_result *result) {
+    result->nan = -1;
+    for (int rank = 0; rank < r->o->ranks; ++rank) {
+        const int64_t count = lathe_inject_count_nan(r->o->engines[rank]);
+        if (count < 0)
+            return fail_rank(r, rank, LATHE_INVALID);
+        if (result->nan < 0 || count < result->nan)
+            result->nan = count;
     }
-    lathe_status status = lathe_ranks_synchronize(r->o->engines, r->o->ranks, &rank);
-    for (int i = 0; status == LATHE_OK && i < r->o->ranks; ++i) {
-        rank = i;
-        status = lathe_finish(r->o->engines[i]);
-    }
-    return status == LATHE_OK ? status : fail_rank(r, rank, status);
+    return LATHE_OK;
 }
 
 static lathe_status run_all(const runner *r, lathe_image *first, lathe_run_steps_result *result) {
@@ -134,11 +151,12 @@ static lathe_status run_all(const runner *r, lathe_image *first, lathe_run_steps
     const uint64_t allocations = count_allocations(r);
     for (int64_t i = 0; status == LATHE_OK && i < r->o->steps; ++i) {
         const double begin = read_clock();
-        status = run_once(r, plans, &result->waits);
+        status = run_once(r, plans, i, &result->waits);
         if (status != LATHE_OK)
             return status;
         spent += read_clock() - begin;
-        status = for_outputs(r, first, compare_output, &result->identical);
+        status = holds_nan(r, i) ? count_nan(r, result)
+                                 : for_outputs(r, first, compare_output, &result->identical);
     }
     result->allocations = count_allocations(r) - allocations;
     result->milliseconds = spent / (double)r->o->steps;

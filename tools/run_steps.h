@@ -5,6 +5,7 @@
 #ifndef LATHE_RUN_STEPS_H
 #define LATHE_RUN_STEPS_H
 
+#include "inject.h"
 #include "step.h"
 
 typedef struct {
@@ -14,12 +15,14 @@ typedef struct {
     int64_t context; /* 0: the maximum */
     uint64_t seed;
     int64_t steps;
-    const char *inputs; /* folder, or NULL */
-    const char *dump;   /* folder, or NULL */
+    const char *inputs;         /* folder, or NULL */
+    const char *dump;           /* folder, or NULL */
+    const lathe_inject *inject; /* or NULL */
 } lathe_run_steps_options;
 
 typedef struct {
-    bool identical;
+    bool identical;       /* but for the step that an injected NaN spoils */
+    int64_t nan;          /* in the outputs of that step: the fewest of a rank */
     uint64_t allocations; /* on the devices, from before the first step to the end of the last */
     uint64_t waits;       /* synchronisations within lathe_run */
     double milliseconds;  /* host time of one step */
