@@ -1,7 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The decode step of the Muse Spark family: parts, values, weights and the providers that cover them, for given sizes.
+-- The decode step of the Muse Spark family: parts, values and weights for given sizes; muse_spark_providers.lua covers the parts.
 -- Returns a function of the sizes; muse_spark.lua and its small sisters differ in nothing else.
 -- Value names are those of the reference traces (in.s, attn.q, moe.codes2, ...), section numbers those of the model's mathematics.
+
+local providers = include "muse_spark_providers.lua"
 
 -- Section 1: numbers that every size shares.
 local RMS_EPS <const> = 1e-5 -- pre-norms, embedding norm, final norm, QK norm, o-norm, expert norm
@@ -248,9 +250,9 @@ local function attention(size, n, d, k)
     }
 end
 
-local function attention_boundary()
+local function attention_boundary(d)
     return {
-        part "mid.sum" "rank_sum" { reads = { parts = "attn.parts" }, writes = { a = "attn.a" } },
+        part "mid.sum" "rank_sum" { reads = { parts = "attn.parts" }, writes = { a = "attn.a" }, set = { order = d.set.order } },
         part "mid.residual" "residual" {
             reads = { branch = "attn.a", s = "in.s", alpha = "attn.alpha", beta = "attn.beta" },
             writes = { s_out = "mid.s" }, set = { eps = POST_EPS } },
@@ -363,42 +365,6 @@ local function layer_kind(size, d, l)
     return k
 end
 
--- One provider for every part at TP 1, W4A4: weights stream through tensor-core GEMMs that leave K-split partial sums to the
--- next launch where that launch can add them in its prologue.
-local function local_providers(splits)
-    local partials = { partials = splits }
-    return {
-        use "embedding/embed" { parts = { "embed.lookup", "embed.sum", "embed.norm" } },
-        use "boundary/residual_norm" { parts = { "in.gather", "in.residual", "in.norm" } },
-        use "boundary/norm" { parts = { "in.norm" } },
-        use "gemm/skinny" { parts = { "attn.qkv" }, options = partials },
-        use "attention/qkv_front" { parts = { "attn.rope", "attn.insert" } },
-        use "attention/paged" { parts = { "attn.core", "attn.gated" } },
-        use "gemm/skinny" { parts = { "attn.proj" }, options = partials },
-        use "boundary/residual_norm" { parts = { "mid.sum", "mid.residual", "mid.norm" } },
-        use "moe/router" { parts = { "moe.router" }, stream = "side" },
-        use "moe/routing" { parts = { "moe.routing" }, stream = "side" },
-        use "moe/router" { parts = { "edge.router" } },
-        use "moe/routing" { parts = { "edge.routing" } },
-        use "gemm/skinny" { parts = { "moe.pool" }, options = partials },
-        use "moe/norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } },
-        use "moe/expert_norm" { parts = { "moe.gather", "edge.norm" } },
-        use "moe/nvfp4_gemm1" { parts = { "moe.gemm1", "moe.swiglu" } },
-        use "moe/nvfp4_gemm2" { parts = { "moe.gemm2" } },
-        use "moe/bf16_gemm1" { parts = { "edge.gemm1", "edge.swiglu" } },
-        use "moe/bf16_gemm2" { parts = { "edge.gemm2" } },
-        use "moe/tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
-        use "gemm/skinny" { parts = { "moe.unpool" }, options = partials },
-        use "boundary/residual_norm" { parts = { "final.gather", "final.residual", "final.norm" } },
-        use "head/logits" { parts = { "head.logits", "head.cap" } },
-        use "head/argmax" { parts = { "head.argmax" } },
-        use "prepare/residual_gate" { parts = { "prepare.attn_gate" } },
-        use "prepare/residual_gate" { parts = { "prepare.ffn_gate" } },
-        use "prepare/expert_scalars" { parts = { "prepare.scalars" } },
-        use "prepare/rope_table" { parts = { "prepare.rope" } },
-    }
-end
-
 local function build_model(size, d)
     local n = local_sizes(size)
     local kinds, layers, seen = {}, {}, {}
@@ -408,7 +374,7 @@ local function build_model(size, d)
             seen[k.name] = true
             local parts = input_boundary(k)
             append(parts, attention(size, n, d, k))
-            append(parts, attention_boundary())
+            append(parts, attention_boundary(d))
             append(parts, moe(n, k))
             table.insert(kinds, kind(k.name) { parts = parts })
         end
@@ -432,5 +398,6 @@ end
 
 return {
     build = build_model,
-    local_providers = local_providers,
+    providers = providers.all,
+    local_providers = providers.on_one_rank,
 }

@@ -1,0 +1,128 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Which provider covers which parts of the Muse Spark step (muse_spark_model.lua), for a TP size and the ways of its exchanges.
+
+local function append(list, more)
+    for _, item in ipairs(more) do
+        table.insert(list, item)
+    end
+end
+
+-- Providers of everything but the experts, on one rank: weights stream through tensor-core GEMMs that leave K-split partial
+-- sums to the next launch where that launch can add them in its prologue.
+local function dense_on_one_rank(partials)
+    return {
+        use "embedding/embed" { parts = { "embed.lookup", "embed.sum", "embed.norm" } },
+        use "boundary/residual_norm" { parts = { "in.gather", "in.residual", "in.norm" } },
+        use "gemm/skinny" { parts = { "attn.proj" }, options = partials },
+        use "boundary/residual_norm" { parts = { "mid.sum", "mid.residual", "mid.norm" } },
+        use "gemm/skinny" { parts = { "moe.unpool" }, options = partials },
+        use "boundary/residual_norm" { parts = { "final.gather", "final.residual", "final.norm" } },
+        use "head/argmax" { parts = { "head.argmax" } },
+    }
+end
+
+-- How the attention's parts are summed over the ranks: the boundary pushes and sums, the output projection publishes and
+-- the boundary sums, or a library sums.
+local attention_sums <const> = {
+    push = function(partials)
+        return {
+            use "gemm/skinny" { parts = { "attn.proj" }, options = partials },
+            use "boundary/exchange_residual_norm" { parts = { "mid.sum", "mid.residual", "mid.norm" } },
+        }
+    end,
+    publish = function()
+        return {
+            use "gemm/publish" { parts = { "attn.proj" } },
+            use "boundary/receive_residual_norm" { parts = { "mid.sum", "mid.residual", "mid.norm" } },
+        }
+    end,
+    library = function()
+        return {
+            use "gemm/skinny" { parts = { "attn.proj" } },
+            use "collective/all_reduce" { parts = { "mid.sum" } },
+            use "boundary/residual_norm" { parts = { "mid.residual", "mid.norm" } },
+        }
+    end,
+}
+
+-- How the unpooler's columns come together.
+local unpooler_gathers <const> = {
+    publish = function()
+        return {
+            use "boundary/receive_residual_norm" { parts = { "in.gather", "in.residual", "in.norm" } },
+            use "gemm/publish" { parts = { "moe.unpool" }, options = { columns = 1 } },
+            use "boundary/receive_residual_norm" { parts = { "final.gather", "final.residual", "final.norm" } },
+        }
+    end,
+    library = function()
+        return {
+            use "collective/all_gather" { parts = { "in.gather" } },
+            use "boundary/residual_norm" { parts = { "in.residual", "in.norm" } },
+            use "gemm/skinny" { parts = { "moe.unpool" } },
+            use "collective/all_gather" { parts = { "final.gather" } },
+            use "boundary/residual_norm" { parts = { "final.residual", "final.norm" } },
+        }
+    end,
+}
+
+local function pick(table_of, name, what)
+    return table_of[name] or error("unknown way '" .. tostring(name) .. "' of " .. what)
+end
+
+-- `c`: tp; splits (1: products leave K-split sums); attention ("push", "publish", "library"), unpooler ("publish", "library"),
+-- which stand for the sum of attention and the columns of the unpooler on several ranks.
+local function dense_providers(c)
+    local partials, list = { partials = c.splits }, {}
+    if c.tp == 1 then
+        append(list, dense_on_one_rank(partials))
+    else
+        append(list, { use "embedding/exchange_embed" { parts = { "embed.lookup", "embed.sum", "embed.norm" } } })
+        append(list, pick(unpooler_gathers, c.unpooler or "publish", "gathering the unpooler's columns")())
+        append(list, pick(attention_sums, c.attention or (c.tp < 8 and "push" or "publish"), "summing attention")(partials))
+        append(list, { use "head/exchange_argmax" { parts = { "head.argmax" } } })
+    end
+    append(list, {
+        use "boundary/norm" { parts = { "in.norm" } }, -- of the first layer, where nothing precedes it
+        use "gemm/skinny" { parts = { "attn.qkv" }, options = partials },
+        use "attention/qkv_front" { parts = { "attn.rope", "attn.insert" } },
+        use "attention/paged" { parts = { "attn.core", "attn.gated" } },
+        use "head/logits" { parts = { "head.logits", "head.cap" } },
+        use "prepare/residual_gate" { parts = { "prepare.attn_gate" } },
+        use "prepare/residual_gate" { parts = { "prepare.ffn_gate" } },
+        use "prepare/rope_table" { parts = { "prepare.rope" } },
+    })
+    return list
+end
+
+-- Providers of the pooler and the experts.
+local function moe_providers(c)
+    return {
+        use "moe/router" { parts = { "moe.router" }, stream = "side" },
+        use "moe/routing" { parts = { "moe.routing" }, stream = "side" },
+        use "moe/router" { parts = { "edge.router" } },
+        use "moe/routing" { parts = { "edge.routing" } },
+        use "gemm/skinny" { parts = { "moe.pool" }, options = { partials = c.splits } },
+        use "moe/norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } },
+        use "moe/expert_norm" { parts = { "moe.gather", "edge.norm" } },
+        use "moe/nvfp4_gemm1" { parts = { "moe.gemm1", "moe.swiglu" } },
+        use "moe/nvfp4_gemm2" { parts = { "moe.gemm2" } },
+        use "moe/bf16_gemm1" { parts = { "edge.gemm1", "edge.swiglu" } },
+        use "moe/bf16_gemm2" { parts = { "edge.gemm2" } },
+        use "moe/tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
+        use "prepare/expert_scalars" { parts = { "prepare.scalars" } },
+    }
+end
+
+local providers = {}
+
+function providers.all(c)
+    local list = dense_providers(c)
+    append(list, moe_providers(c))
+    return list
+end
+
+function providers.on_one_rank(splits)
+    return providers.all { tp = 1, splits = splits }
+end
+
+return providers
