@@ -168,6 +168,8 @@ static lathe_status build_memory(lathe_engine *e, const lathe_weight_source *wei
     if (status == LATHE_OK)
         status = lathe_engine_open_mailboxes(e);
     if (status == LATHE_OK)
+        status = agree(e, lathe_engine_open_collectives(e));
+    if (status == LATHE_OK)
         status = lathe_engine_reset_inputs(e);
     if (status == LATHE_OK)
         status = lathe_engine_resolve(e);
@@ -177,7 +179,8 @@ static lathe_status build_memory(lathe_engine *e, const lathe_weight_source *wei
 
 static lathe_status build_step(lathe_engine *e) {
     say(e, "preparing");
-    lathe_status status = run_prepare(e);
+    /* Ranks set out together: in a step they wait for each other only so long. */
+    lathe_status status = agree(e, run_prepare(e));
     if (status == LATHE_OK)
         status = warm_up(e);
     say(e, "capturing");

@@ -87,6 +87,11 @@ LATHE_CHECKED lathe_status lathe_engine_read_fault(lathe_engine *e, lathe_engine
  * kernel of this rank or of a peer gave up a wait. */
 LATHE_CHECKED lathe_status lathe_engine_check_peers(lathe_engine *e);
 
+/* engine_collective.c */
+bool lathe_engine_has_collectives(const lathe_engine *e);
+/* Collective, where the step has any: a communicator on every rank or on none. */
+LATHE_CHECKED lathe_status lathe_engine_open_collectives(lathe_engine *e);
+
 /* engine_launches.c: resolves `prepare` and every variant into launches. */
 LATHE_CHECKED lathe_status lathe_engine_resolve(lathe_engine *e);
 

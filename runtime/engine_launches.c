@@ -62,6 +62,34 @@ static bool resolve_launch(lathe_engine *e, const lathe_step_op *op, const place
     return true;
 }
 
+/* Its two sides look like arguments of a kernel. */
+static bool resolve_collective(lathe_engine *e, const lathe_step_op *op, const place *at,
+                               lathe_step_launch *out) {
+    const lathe_step_collective *c = op->collective;
+    lathe_step_arg *args = lathe_pool_alloc(e->pool, 2, sizeof *args);
+    lathe_step_value *values = lathe_pool_alloc(e->pool, 2, sizeof *values);
+    void **addresses = lathe_pool_alloc(e->pool, 2, sizeof *addresses);
+    if (!args || !values || !addresses)
+        return false;
+    const lathe_step_binding *sides[2] = {&c->from, &c->to};
+    for (int i = 0; i < 2; ++i) {
+        args[i] = (lathe_step_arg){.name = i ? "to" : "from",
+                                   .dtype = c->dtype,
+                                   .shape = {.count = 1, .dim = {c->count}},
+                                   .dir = i ? LATHE_DIR_OUT : LATHE_DIR_IN,
+                                   .form = e->table->buffers[sides[i]->buffer].form};
+        if (i && c->gather)
+            args[i].shape.dim[0] *= e->table->tp;
+        bind_value(e, sides[i], at, &args[i], &values[i]);
+        addresses[i] = values[i].address;
+    }
+    out->collective = c;
+    out->value_count = 2;
+    out->values = values;
+    out->addresses = addresses;
+    return true;
+}
+
 static bool resolve_op(lathe_engine *e, const lathe_step_op *op, const place *at,
                        lathe_launch_list *list) {
     lathe_step_launch *out = &list->launches[list->count++];
@@ -69,6 +97,8 @@ static bool resolve_op(lathe_engine *e, const lathe_step_op *op, const place *at
     out->section = at->section;
     out->layer = at->layer;
     out->stream = op->stream;
+    if (op->kind == LATHE_OP_COLLECTIVE)
+        return resolve_collective(e, op, at, out);
     return op->kind != LATHE_OP_LAUNCH || resolve_launch(e, op, at, out);
 }
 

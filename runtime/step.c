@@ -164,6 +164,10 @@ lathe_status lathe_rejoin(lathe_engine *e) {
         return LATHE_INVALID;
     if (e->state != LATHE_ENGINE_BUILT && e->state != LATHE_ENGINE_LOST)
         return check_built(e, "lathe_rejoin");
+    if (e->state == LATHE_ENGINE_LOST && lathe_engine_has_collectives(e))
+        return lathe_engine_fail(e, LATHE_UNSUPPORTED,
+                                 "lathe_rejoin: the step's collectives are captured with a "
+                                 "communicator that is gone; build anew");
     lathe_status status = lathe_engine_synchronize(e);
     if (status == LATHE_OK)
         status = lathe_engine_reset_mailboxes(e);
@@ -173,10 +177,10 @@ lathe_status lathe_rejoin(lathe_engine *e) {
 
 /* "norm_1x8 (layer 3)" */
 static const char *describe(const lathe_step_launch *l, char *text, size_t size) {
-    static const char *const names[] = {
-        [LATHE_OP_FORK] = "fork", [LATHE_OP_JOIN] = "join", [LATHE_OP_COLLECTIVE] = "collective"};
-    if (l->kind != LATHE_OP_LAUNCH)
-        snprintf(text, size, "%s", names[l->kind]);
+    if (l->kind == LATHE_OP_COLLECTIVE)
+        snprintf(text, size, "%s (layer %d)", l->collective->part, l->layer);
+    else if (l->kind != LATHE_OP_LAUNCH)
+        snprintf(text, size, "%s", l->kind == LATHE_OP_FORK ? "fork" : "join");
     else if (l->layer < 0)
         snprintf(text, size, "%s", l->kernel->name);
     else
@@ -195,7 +199,11 @@ lathe_status lathe_engine_launch(lathe_engine *e, const lathe_step_launch *l) {
         status = ops->join(e->device, l->stream);
         break;
     case LATHE_OP_COLLECTIVE:
-        return lathe_engine_fail(e, LATHE_UNSUPPORTED, "this device has no collectives");
+        status = ops->collective(
+            e->device, l->stream,
+            l->collective->gather ? LATHE_COLLECTIVE_ALL_GATHER : LATHE_COLLECTIVE_ALL_REDUCE,
+            l->collective->dtype, l->addresses[0], l->addresses[1], (size_t)l->collective->count);
+        break;
     default:
         status = ops->launch(e->device, l->stream, l->loaded, &l->geometry, l->addresses,
                              l->value_count);

@@ -36,9 +36,10 @@ typedef struct {
     int layer; /* current layer: prologue 0, epilogue the last; in prepare -1 where the op is once
                 */
     int stream;
-    const lathe_step_kernel *kernel; /* NULL for fork and join */
-    const lathe_step_tactic *tactic; /* the one that was built */
-    lathe_geometry geometry;         /* as launched: early included */
+    const lathe_step_kernel *kernel;         /* NULL for all but launches */
+    const lathe_step_collective *collective; /* of a collective: values are its `from` and `to` */
+    const lathe_step_tactic *tactic;         /* the one that was built */
+    lathe_geometry geometry;                 /* as launched: early included */
     int value_count;
     const lathe_step_value *values; /* in the kernel's order */
     const lathe_kernel *loaded;
@@ -55,7 +56,7 @@ lathe_device *lathe_engine_device(lathe_engine *engine);
  * variant out of range. */
 const lathe_step_launch *lathe_engine_launches(const lathe_engine *engine, int variant, int *count);
 
-/* Enqueues one operation: a launch, a fork or a join. Does not wait. */
+/* Enqueues one operation: a launch, a fork, a join or a collective. Does not wait. */
 LATHE_CHECKED lathe_status lathe_engine_launch(lathe_engine *engine,
                                                const lathe_step_launch *launch);
 /* Enqueues all of a variant's operations one by one, as the graph holds them. */
