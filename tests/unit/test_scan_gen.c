@@ -2,6 +2,7 @@
  * The libclang checks as `lathe gen` runs them: every committed layout passes, and a template or a
  * spec changed in one place is refused with its place before anything is written. */
 #include "codegen_case.h"
+#include "layout.h"
 
 #ifdef LATHE_SCAN
 
@@ -9,11 +10,34 @@
 
 TestSuite(scan_gen, .init = case_begin, .fini = case_end, .timeout = 200);
 
-static bool generate(const char *layout, const char *root, bool no_scan) {
-    const lathe_generate_options options = {
-        .layout = layout, .root = root, .tp = 1, .out = case_path("out"), .no_scan = no_scan};
+static bool generate_for(const char *layout, const char *root, const lathe_deployment *d,
+                         bool no_scan) {
+    const lathe_generate_options options = {.layout = layout,
+                                            .root = root,
+                                            .tp = d->tp,
+                                            .deployment = d->name,
+                                            .out = case_path("out"),
+                                            .no_scan = no_scan};
     free(case_result.why);
     return lathe_generate(&options, &case_result);
+}
+
+static bool generate(const char *layout, const char *root, bool no_scan) {
+    return generate_for(layout, root, &(lathe_deployment){.tp = 1, .name = ""}, no_scan);
+}
+
+/* All deployments of a layout. */
+static void check_layout(const char *folder, const char *name, const char *path) {
+    lathe_lua *lua = lathe_lua_create(case_arena, (lathe_lua_folders){LATHE_SOURCE_DIR, folder});
+    const lathe_node returned = lathe_lua_run(lua, name, path);
+    const lathe_layout *layout = lathe_layout_read(lua, name, &returned);
+    for (size_t i = 0; i < layout->deployment_count; i++) {
+        const lathe_deployment *d = &layout->deployments[i];
+        cr_expect(generate_for(path, LATHE_SOURCE_DIR, d, false), "%s, tp %lld '%s': %s", path,
+                  (long long)d->tp, d->name, case_result.message);
+        (void)nftw(case_path("out"), case_remove, 16, FTW_DEPTH | FTW_PHYS);
+    }
+    lathe_lua_destroy(lua);
 }
 
 static void check_folder(const char *folder) {
@@ -26,15 +50,16 @@ static void check_folder(const char *folder) {
         if (length < 4 || strcmp(path + length - 4, ".lua") != 0 ||
             !strstr(case_read(path), "return layout"))
             continue;
-        cr_expect(generate(path, LATHE_SOURCE_DIR, false), "%s: %s", path, case_result.message);
-        (void)nftw(case_path("out"), case_remove, 16, FTW_DEPTH | FTW_PHYS);
+        check_layout(folder, entry->d_name, path);
         count++;
     }
     closedir(dir);
     cr_assert_gt(count, 0, "no layout in %s", folder);
 }
 
-Test(scan_gen, every_layout_passes) {
+Test(scan_gen, every_deployment_passes) {
+    if (!LATHE_TRY(&case_diag))
+        cr_assert_fail("%s", case_diag.message);
     check_folder(LATHE_SOURCE_DIR "/layouts");
 }
 
