@@ -313,32 +313,36 @@ lathe_status lathe_engine_read_epoch(lathe_engine *e, int mailbox, uint32_t *epo
     return read_region(e, mailbox, EPOCH_AT, epoch, sizeof *epoch);
 }
 
+/* Where what `source` sends in exchange `epoch` lies; 0 with a message where nowhere. */
+static size_t find_slot(lathe_engine *e, int mailbox, uint32_t epoch, int source, size_t bytes) {
+    if (mailbox < 0 || mailbox >= e->table->mailbox_count || source < 0 || source >= world_of(e) ||
+        bytes > slot_bytes(&e->table->mailboxes[mailbox])) {
+        lathe_engine_fail(e, LATHE_INVALID, "mailbox %d: no %zu bytes from rank %d", mailbox, bytes,
+                          source);
+        return 0;
+    }
+    const size_t slot = (size_t)(epoch % SLOTS) * (size_t)world_of(e) + (size_t)source;
+    return SLOTS_AT + slot * slot_bytes(&e->table->mailboxes[mailbox]);
+}
+
 lathe_status lathe_engine_read_slot(lathe_engine *e, int mailbox, uint32_t epoch, int source,
                                     void *host, size_t bytes) {
-    if (mailbox < 0 || mailbox >= e->table->mailbox_count || source < 0 || source >= world_of(e) ||
-        bytes > slot_bytes(&e->table->mailboxes[mailbox]))
-        return lathe_engine_fail(e, LATHE_INVALID, "mailbox %d: no %zu bytes from rank %d", mailbox,
-                                 bytes, source);
-    const size_t slot = (size_t)(epoch % SLOTS) * (size_t)world_of(e) + (size_t)source;
-    return read_region(e, mailbox, SLOTS_AT + slot * slot_bytes(&e->table->mailboxes[mailbox]),
-                       host, bytes);
+    const size_t at = find_slot(e, mailbox, epoch, source, bytes);
+    return at ? read_region(e, mailbox, at, host, bytes) : LATHE_INVALID;
 }
 
-/* Whether other processes' memory was mapped; kernels that may still write there end first. */
-static bool unmap_all(lathe_engine *e) {
-    const int count = e->mapped ? e->table->mailbox_count * LATHE_GROUP_MAX : 0;
-    bool any = false;
-    for (int i = 0; i < count; ++i)
-        any = any || e->mapped[i];
-    if (any && e->device->ops->synchronize(e->device) != LATHE_OK)
-        lathe_logger_write(&e->log, LATHE_LOG_NOTE, "the last step did not end well");
-    for (int i = 0; any && i < e->table->mailbox_count; ++i)
-        unmap_ranks(e, &e->mapped[i * LATHE_GROUP_MAX]);
-    return any;
+lathe_status lathe_engine_write_slot(lathe_engine *e, int mailbox, uint32_t epoch, int source,
+                                     const void *host, size_t bytes) {
+    const size_t at = find_slot(e, mailbox, epoch, source, bytes);
+    if (!at || !e->mailboxes)
+        return LATHE_INVALID;
+    char *memory = e->mailboxes[mailbox];
+    const lathe_status status = e->device->ops->copy_in(e->device, memory + at, host, bytes);
+    return status == LATHE_OK
+               ? status
+               : lathe_engine_fail_device(e, status, e->table->mailboxes[mailbox].name);
 }
 
-/* Memory that another process maps goes back after it let go. A rank that is lost is waited for
- * only so long; what it still maps stays valid in its own process. */
 void lathe_engine_close_mailboxes(lathe_engine *e) {
     lathe_group *group = e->options.group;
     if (group && unmap_all(e) && e->state == LATHE_ENGINE_BUILT) {

@@ -93,6 +93,11 @@ LATHE_CHECKED lathe_status lathe_engine_read_epoch(lathe_engine *engine, int mai
 LATHE_CHECKED lathe_status lathe_engine_read_slot(lathe_engine *engine, int mailbox, uint32_t epoch,
                                                   int source, void *host, size_t bytes);
 
+/* The same the other way: as if `source` had sent it. */
+LATHE_CHECKED lathe_status lathe_engine_write_slot(lathe_engine *engine, int mailbox,
+                                                   uint32_t epoch, int source, const void *host,
+                                                   size_t bytes);
+
 /* Compares the variant's captured graph with step.json: one node per launch, and exactly the
  * dependencies that streams, forks, joins and early launches mean. LATHE_INVALID with the first
  * difference in the engine's message. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "check_state.h"
 #include "step_files.h"
@@ -140,22 +141,37 @@ static lathe_status check_step(lathe_check_state *c) {
     return status;
 }
 
+/* A folder of its own for what each of several ranks writes. */
+static lathe_status make_folders(lathe_check_state *c) {
+    char path[4096];
+    struct stat st;
+    for (int rank = 0; c->ranks > 1 && c->options->dump && rank < c->ranks; ++rank) {
+        lathe_check_folder(c->ranks, c->options->dump, rank, path, sizeof path);
+        if (mkdir(path, 0777) != 0 && (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)))
+            return lathe_check_refuse(c, LATHE_IO, "%s cannot be made", path);
+    }
+    return LATHE_OK;
+}
+
 static lathe_status set_up(lathe_check_state *c) {
     const lathe_check_options *o = c->options;
     if (o->ranks < 1 || o->ranks > LATHE_REF_RANKS || o->variant < 0 ||
         o->variant >= c->table->variant_count)
         return lathe_check_refuse(c, LATHE_INVALID, "no such ranks or variant");
-    c->written = malloc(((size_t)c->table->buffer_count + 1) * sizeof *c->written);
+    const int places = c->table->buffer_count + c->table->mailbox_count;
+    c->written = malloc(((size_t)places + 1) * sizeof *c->written);
     if (!c->written)
         return lathe_check_refuse(c, LATHE_NO_MEMORY, "no memory for a check");
-    for (int b = 0; b < c->table->buffer_count; ++b)
+    for (int b = 0; b < places; ++b)
         c->written[b] = LATHE_FROM_NOWHERE;
     for (int rank = 0; rank < c->ranks; ++rank) {
         c->launches[rank] = lathe_engine_launches(o->engines[rank], o->variant, &c->launch_count);
         if (!c->launches[rank])
             return lathe_check_refuse(c, LATHE_INVALID, "the engine is not built");
     }
-    const lathe_status status = create_images(c);
+    lathe_status status = make_folders(c);
+    if (status == LATHE_OK)
+        status = create_images(c);
     return status == LATHE_OK ? create_saved(c) : status;
 }
 

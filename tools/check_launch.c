@@ -291,14 +291,16 @@ static void compare_ranks(trial *t, int index) {
         note(t, "differs in bits from rank 0's", &t->launch[rank]->values[index], rank);
 }
 
-static lathe_status dump_value(trial *t, int index) {
-    const lathe_step_value *v = &t->launch[0]->values[index];
-    const slot *s = &t->slots[index];
+static lathe_status dump_value(trial *t, int rank, int index) {
+    const lathe_step_value *v = &t->launch[rank]->values[index];
+    const slot *s = &t->slots[rank * t->values + index];
     char name[LATHE_NAMED_BYTES];
+    char folder[4096];
     if (!t->c->options->dump || !writes(v) || !s->after)
         return LATHE_OK;
-    lathe_check_name(v, lathe_check_writer(t->launch[0]), name, sizeof name);
-    return lathe_named_write(t->c->options->dump, name, v->arg->dtype, &v->shape, s->after,
+    lathe_check_folder(t->c->ranks, t->c->options->dump, rank, folder, sizeof folder);
+    lathe_check_name(v, lathe_check_writer(t->launch[rank]), name, sizeof name);
+    return lathe_named_write(folder, name, v->arg->dtype, &v->shape, s->after,
                              t->c->message, t->c->size);
 }
 
@@ -311,9 +313,7 @@ static void keep_values(trial *t, int index) {
             slot *s = &t->slots[rank * t->values + i];
             if (!v->address || !writes(v))
                 continue;
-            if (v->buffer)
-                c->written[lathe_step_table_find_buffer(c->table, v->buffer->name)] =
-                    lathe_check_writer(t->launch[rank]);
+            *lathe_check_written(c, v) = lathe_check_writer(t->launch[rank]);
             if (index >= 0 && c->saved &&
                 !(v->buffer && v->buffer->lifetime == LATHE_LIFETIME_KV)) {
                 c->saved[index].values[rank * t->values + i] = s->after;
@@ -355,8 +355,9 @@ static lathe_status run_trial(trial *t, int index) {
             compare_value(t, rank, i);
     for (int i = 0; !t->ref.failed && i < t->values; ++i)
         compare_ranks(t, i);
-    for (int i = 0; status == LATHE_OK && i < t->values; ++i)
-        status = dump_value(t, i);
+    for (int rank = 0; rank < t->c->ranks; ++rank)
+        for (int i = 0; status == LATHE_OK && i < t->values; ++i)
+            status = dump_value(t, rank, i);
     ++t->c->result->launches;
     t->c->result->failed += !t->row.pass;
     lathe_check_print_row(t->c, &t->row);

@@ -48,6 +48,22 @@ lathe_status lathe_check_read_slot(lathe_check_state *c, int owner, int source,
     return read_slot(c, owner, source, 0, v, *to, v->bytes);
 }
 
+lathe_status lathe_check_write_slots(lathe_check_state *c, int source, const lathe_step_value *v,
+                                     const void *data) {
+    lathe_status status = LATHE_OK;
+    for (int rank = 0; status == LATHE_OK && rank < c->ranks; ++rank) {
+        lathe_engine *e = c->options->engines[rank];
+        uint32_t epoch = 0;
+        status = lathe_engine_read_epoch(e, find_mailbox(c, v), &epoch);
+        if (status == LATHE_OK)
+            status =
+                lathe_engine_write_slot(e, find_mailbox(c, v), epoch, source, data, v->bytes);
+        if (status != LATHE_OK)
+            lathe_check_refuse_engine(c, rank, status);
+    }
+    return status;
+}
+
 lathe_status lathe_check_arrival(lathe_check_state *c, int source, const lathe_step_value *v,
                                  const void *mine, int *owner) {
     for (int rank = 0; rank < c->ranks; ++rank) {

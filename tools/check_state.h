@@ -31,7 +31,7 @@ typedef struct {
     lathe_image *end[LATHE_REF_RANKS];   /* everything else after it */
     lathe_image *defined[LATHE_REF_RANKS]; /* 1 for every byte that a reference defines */
     lathe_check_saved *saved;              /* per launch */
-    int *written;                          /* per buffer: the layer that wrote it last */
+    int *written; /* per buffer, then per mailbox: the layer that wrote its value last */
     bool overridden;                       /* a value within the step came from a file */
     char *message;
     size_t size;
@@ -65,6 +65,10 @@ lathe_check_refuse(lathe_check_state *c, lathe_status status, const char *format
 /* The same with the message of rank's engine. */
 lathe_status lathe_check_refuse_engine(lathe_check_state *c, int rank, lathe_status status);
 
+/* The entry of `written` for the value. */
+int *lathe_check_written(const lathe_check_state *c, const lathe_step_value *value);
+/* The folder of rank's values within `folder`: itself where there is one rank. */
+void lathe_check_folder(int ranks, const char *folder, int rank, char *path, size_t size);
 /* The name of a value that `launch` writes, or that was written by layer `written`. */
 void lathe_check_name(const lathe_step_value *value, int written, char *name, size_t size);
 int lathe_check_writer(const lathe_step_launch *launch);
@@ -77,6 +81,9 @@ LATHE_CHECKED lathe_status lathe_check_launch(lathe_check_state *c,
  * next, as it lies at rank `owner`, in new memory. */
 LATHE_CHECKED lathe_status lathe_check_read_slot(lathe_check_state *c, int owner, int source,
                                                  const lathe_step_value *value, void **to);
+/* Puts `data` in the place of what `source` sent, at every rank. */
+LATHE_CHECKED lathe_status lathe_check_write_slots(lathe_check_state *c, int source,
+                                                   const lathe_step_value *value, const void *data);
 /* Whether what rank `source` sent, `mine`, lies at every rank. *owner: where it does not. */
 LATHE_CHECKED lathe_status lathe_check_arrival(lathe_check_state *c, int source,
                                                const lathe_step_value *value, const void *mine,
