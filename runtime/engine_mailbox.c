@@ -343,6 +343,21 @@ lathe_status lathe_engine_write_slot(lathe_engine *e, int mailbox, uint32_t epoc
                : lathe_engine_fail_device(e, status, e->table->mailboxes[mailbox].name);
 }
 
+/* Whether other processes' memory was mapped; kernels that may still write there end first. */
+static bool unmap_all(lathe_engine *e) {
+    const int count = e->mapped ? e->table->mailbox_count * LATHE_GROUP_MAX : 0;
+    bool any = false;
+    for (int i = 0; i < count; ++i)
+        any = any || e->mapped[i];
+    if (any && e->device->ops->synchronize(e->device) != LATHE_OK)
+        lathe_logger_write(&e->log, LATHE_LOG_NOTE, "the last step did not end well");
+    for (int i = 0; any && i < e->table->mailbox_count; ++i)
+        unmap_ranks(e, &e->mapped[i * LATHE_GROUP_MAX]);
+    return any;
+}
+
+/* Memory that another process maps goes back after it let go. A rank that is lost is waited for
+ * only so long; what it still maps stays valid in its own process. */
 void lathe_engine_close_mailboxes(lathe_engine *e) {
     lathe_group *group = e->options.group;
     if (group && unmap_all(e) && e->state == LATHE_ENGINE_BUILT) {

@@ -52,6 +52,7 @@ static void free_state(lathe_check_state *c) {
     free(c->saved);
     free(c->written);
     for (int rank = 0; rank < c->ranks; ++rank) {
+        lathe_check_collectives_free(c->launches[rank], c->launch_count);
         if (!c->options->weights)
             lathe_image_destroy(c->weights[rank]);
         lathe_image_destroy(c->start[rank]);
@@ -98,7 +99,7 @@ static lathe_status check_one(lathe_check_state *c, const lathe_step_launch *con
     const lathe_step_launch *launch[LATHE_REF_RANKS];
     for (int rank = 0; rank < c->ranks; ++rank)
         launch[rank] = &first[rank][i];
-    if (launch[0]->kind != LATHE_OP_LAUNCH)
+    if (!launch[0]->kernel)
         return LATHE_OK;
     const lathe_status status = step ? lathe_check_override(c, launch) : LATHE_OK;
     return status == LATHE_OK ? lathe_check_launch(c, launch, step ? i : -1) : status;
@@ -165,9 +166,13 @@ static lathe_status set_up(lathe_check_state *c) {
     for (int b = 0; b < places; ++b)
         c->written[b] = LATHE_FROM_NOWHERE;
     for (int rank = 0; rank < c->ranks; ++rank) {
-        c->launches[rank] = lathe_engine_launches(o->engines[rank], o->variant, &c->launch_count);
-        if (!c->launches[rank])
+        const lathe_step_launch *launches =
+            lathe_engine_launches(o->engines[rank], o->variant, &c->launch_count);
+        if (!launches)
             return lathe_check_refuse(c, LATHE_INVALID, "the engine is not built");
+        c->launches[rank] = lathe_check_collectives(launches, c->launch_count);
+        if (!c->launches[rank])
+            return lathe_check_refuse(c, LATHE_NO_MEMORY, "no memory for a check");
     }
     lathe_status status = make_folders(c);
     if (status == LATHE_OK)

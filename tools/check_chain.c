@@ -151,7 +151,7 @@ static lathe_status run_launch(chain *h, int index) {
     lathe_check_state *c = h->c;
     const lathe_step_launch *l = &c->launches[0][index];
     const int count = c->ranks * l->value_count;
-    if (l->kind != LATHE_OP_LAUNCH)
+    if (!l->kernel)
         return LATHE_OK;
     lathe_ref_value *values = calloc((size_t)count + 1, sizeof *values);
     if (!values)

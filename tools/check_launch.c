@@ -300,8 +300,8 @@ static lathe_status dump_value(trial *t, int rank, int index) {
         return LATHE_OK;
     lathe_check_folder(t->c->ranks, t->c->options->dump, rank, folder, sizeof folder);
     lathe_check_name(v, lathe_check_writer(t->launch[rank]), name, sizeof name);
-    return lathe_named_write(folder, name, v->arg->dtype, &v->shape, s->after,
-                             t->c->message, t->c->size);
+    return lathe_named_write(folder, name, v->arg->dtype, &v->shape, s->after, t->c->message,
+                             t->c->size);
 }
 
 /* Keeps what the launch wrote; caches are compared at the end of the step. */

@@ -56,8 +56,7 @@ lathe_status lathe_check_write_slots(lathe_check_state *c, int source, const lat
         uint32_t epoch = 0;
         status = lathe_engine_read_epoch(e, find_mailbox(c, v), &epoch);
         if (status == LATHE_OK)
-            status =
-                lathe_engine_write_slot(e, find_mailbox(c, v), epoch, source, data, v->bytes);
+            status = lathe_engine_write_slot(e, find_mailbox(c, v), epoch, source, data, v->bytes);
         if (status != LATHE_OK)
             lathe_check_refuse_engine(c, rank, status);
     }

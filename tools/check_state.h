@@ -24,15 +24,16 @@ typedef struct {
     lathe_check_result *result;
     const lathe_step_table *table;
     int ranks;
-    const lathe_step_launch *launches[LATHE_REF_RANKS]; /* of the variant */
+    const lathe_step_launch *launches[LATHE_REF_RANKS]; /* of the variant; a collective has the
+                                                           kernel that check_collective.c gave it */
     int launch_count;
     lathe_image *weights[LATHE_REF_RANKS]; /* read once */
     lathe_image *start[LATHE_REF_RANKS]; /* inputs, caches and persistent buffers before the step */
     lathe_image *end[LATHE_REF_RANKS];   /* everything else after it */
     lathe_image *defined[LATHE_REF_RANKS]; /* 1 for every byte that a reference defines */
     lathe_check_saved *saved;              /* per launch */
-    int *written; /* per buffer, then per mailbox: the layer that wrote its value last */
-    bool overridden;                       /* a value within the step came from a file */
+    int *written;    /* per buffer, then per mailbox: the layer that wrote its value last */
+    bool overridden; /* a value within the step came from a file */
     char *message;
     size_t size;
 } lathe_check_state;
@@ -73,6 +74,11 @@ void lathe_check_folder(int ranks, const char *folder, int rank, char *path, siz
 void lathe_check_name(const lathe_step_value *value, int written, char *name, size_t size);
 int lathe_check_writer(const lathe_step_launch *launch);
 
+/* check_collective.c: the launches of a rank, with kernels in name for its collectives. NULL where
+ * there is no memory. */
+const lathe_step_launch *lathe_check_collectives(const lathe_step_launch *launches, int count);
+void lathe_check_collectives_free(const lathe_step_launch *launches, int count);
+
 /* One launch: inputs read back, outputs poisoned, launched, compared, reported, kept as
  * saved[index] (index -1: not). */
 LATHE_CHECKED lathe_status lathe_check_launch(lathe_check_state *c,
@@ -104,8 +110,8 @@ LATHE_CHECKED lathe_status lathe_check_chain(lathe_check_state *c);
 /* The normal schedule and the graph against the launches one by one. */
 LATHE_CHECKED lathe_status lathe_check_schedules(lathe_check_state *c);
 
-/* The normal schedule twice with different contents in the rows of padding. Leaves other inputs than
- * it found. */
+/* The normal schedule twice with different contents in the rows of padding. Leaves other inputs
+ * than it found. */
 LATHE_CHECKED lathe_status lathe_check_padding(lathe_check_state *c);
 
 void lathe_check_print_head(const lathe_check_state *c);
