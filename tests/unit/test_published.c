@@ -56,15 +56,19 @@ Test(published, a_reader_that_does_not_receive_is_named_with_the_publisher) {
                  "taken as: whole, k_partials");
 }
 
-Test(published, exchanges_must_be_the_same) {
-    (void)mkdir(case_path("layouts"), 0777);
-    char command[512];
-    (void)snprintf(command, sizeof command, "cp -r '%s/templates' '%s'", FIXTURES, case_folder);
-    cr_assert_eq(system(command), 0);
-    const char *spec = case_read(FIXTURES "/templates/fix/receive.lua");
+/* With one change of the receiver's spec. */
+static void refuse_receiver(const char *from, const char *to) {
+    const char *copy =
+        lathe_arena_print(case_arena, "cp -r '%s/templates' '%s'", FIXTURES, case_folder);
+    cr_assert_eq(mkdir(case_path("layouts"), 0777), 0);
+    cr_assert_eq(system(copy), 0);
     case_write("templates/fix/receive.lua",
-               case_replace(spec, "exchange = \"sum\", port", "exchange = \"other\", port"));
+               case_replace(case_read(FIXTURES "/templates/fix/receive.lua"), from, to));
     cr_assert_not(case_generate(both(), (lathe_generate_options){.root = case_folder}));
+}
+
+Test(published, exchanges_must_be_the_same) {
+    refuse_receiver("exchange = \"sum\", port", "exchange = \"other\", port");
     case_expect_message((const char *const[]){
         "\"y\" comes as rank_partials through exchange \"sum\" from provider fix/send",
         "taken as: whole, rank_partials through exchange \"other\"", NULL});
@@ -103,6 +107,23 @@ Test(published, must_be_received) {
     REFUSED_FROM(layout, "value \"y\" is rank_partials bf16 [1, 64] through exchange \"sum\" from "
                          "provider fix/send (body: part \"down\"), and no launch of the step "
                          "receives it");
+}
+
+Test(published, is_not_written_over) {
+    const char *layout =
+        case_replace(both(), "use \"fix/mix\"",
+                     "use \"fix/product\" { parts = { \"again\" } },\nuse \"fix/mix\"");
+    layout = case_replace(layout, "part \"add\" \"add\"",
+                          "part \"again\" \"gemm\" { reads = { x = \"h\", w = \"down\" }, writes = "
+                          "{ y = \"y\" } },\npart \"add\" \"add\"");
+    REFUSED_FROM(layout, "part \"again\": provider fix/product: argument 'y' writes \"y\"",
+                 "from provider fix/send (body: part \"down\") and which no launch has received");
+}
+
+Test(published, a_launch_takes_an_exchange_once) {
+    refuse_receiver("c.kReceives == 0", "c.kReceives < 2");
+    case_expect_message((const char *const[]){"provider fix/receive: arguments 'sum'", "and 'mail'",
+                                              "are both exchange \"sum\"", NULL});
 }
 
 Test(published, neither_outputs_nor_values_of_a_layer) {
