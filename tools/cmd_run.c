@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `lathe run`: builds a generated directory and runs or checks its step. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,6 +14,7 @@
 #include "commands.h"
 #include "generated.h"
 #include "image.h"
+#include "processes.h"
 #include "ranks.h"
 #include "run_options.h"
 #include "run_steps.h"
@@ -100,7 +103,10 @@ static lathe_options engine_options(run *r) {
 
 static int create_engine(run *r) {
     const lathe_options o = engine_options(r);
-    const lathe_status status = lathe_ranks_create(&o, &r->ranks, r->message, sizeof r->message);
+    const lathe_status status =
+        r->o.meet ? lathe_ranks_create_one(&o, (int)r->o.rank, r->o.meet, &r->ranks, r->message,
+                                           sizeof r->message)
+                  : lathe_ranks_create(&o, &r->ranks, r->message, sizeof r->message);
     if (status != LATHE_OK)
         return fail(status, r->message);
     for (int rank = 0; rank < r->ranks.count; ++rank) {
@@ -137,7 +143,7 @@ static int build(run *r) {
     lathe_weights weights[LATHE_GROUP_MAX];
     lathe_weight_source sources[LATHE_GROUP_MAX];
     for (int rank = 0; rank < r->ranks.count; ++rank) {
-        weights[rank] = (lathe_weights){r->table, rank, r->reader};
+        weights[rank] = (lathe_weights){r->table, r->ranks.first + rank, r->reader};
         sources[rank] = lathe_weights_source(&weights[rank]);
     }
     const lathe_status status =
@@ -218,6 +224,14 @@ static int check_step(run *r, int variant, int64_t context, uint64_t seed, int *
                       : LATHE_EXIT_OK;
 }
 
+/* Which outputs are a rank's own share no file says: they are named. */
+static void show_alike(const lathe_alike_result *a) {
+    printf("%d of %d alike on all ranks", a->alike, a->alike + a->own);
+    if (a->own > 0)
+        printf(" (not %s%s)", a->name, a->own > 1 ? ", ..." : "");
+    printf(", ");
+}
+
 static int run_step(run *r, int variant, int64_t context) {
     const lathe_run_steps_options o = {.engines = r->ranks.engines,
                                        .ranks = r->ranks.count,
@@ -227,7 +241,9 @@ static int run_step(run *r, int variant, int64_t context) {
                                        .steps = r->o.steps,
                                        .inputs = r->o.inputs,
                                        .dump = r->o.dump,
-                                       .inject = &r->o.inject};
+                                       .inject = &r->o.inject,
+                                       .first = r->ranks.first,
+                                       .group = r->o.meet ? r->ranks.groups[0] : NULL};
     lathe_run_steps_result result;
     const lathe_status status = lathe_run_steps(&o, &result, r->message, sizeof r->message);
     if (status != LATHE_OK)
@@ -236,6 +252,8 @@ static int run_step(run *r, int variant, int64_t context) {
            r->table->variants[variant].name, (long long)(context ? context : r->table->max_context),
            (long long)r->o.steps, result.milliseconds,
            result.identical ? "identical" : "NOT IDENTICAL");
+    if (r->ranks.world > 1)
+        show_alike(&result.alike);
     if (r->o.inject.kind == LATHE_INJECT_NAN)
         printf("%lld NaN on every rank after step %lld, ", (long long)result.nan,
                (long long)r->o.inject.step);
@@ -322,6 +340,51 @@ static void clean_up(run *r) {
     free(r);
 }
 
+static bool is_for_generating(const char *option) {
+    return strcmp(option, "--tp") == 0 || strcmp(option, "--arch") == 0 ||
+           strcmp(option, "--deployment") == 0;
+}
+
+/* The same command, once per rank, on what was generated. */
+static int run_processes(run *r, int argc, char **argv) {
+    char *options[64];
+    int n = 0, count = 0;
+    const lathe_status status =
+        lathe_ranks_count(r->generated.directory, &count, r->message, sizeof r->message);
+    if (status != LATHE_OK)
+        return fail(status, r->message);
+    for (int i = 1; i < argc && n < 60; ++i) {
+        if (is_for_generating(argv[i]))
+            ++i;
+        else if (strcmp(argv[i], "--processes") != 0 && argv[i] != r->o.target)
+            options[n++] = argv[i];
+    }
+    options[n] = NULL;
+    const lathe_processes p = {
+        .count = count, .options = options, .target = r->generated.directory};
+    return lathe_processes_run(&p);
+}
+
+/* A rank that another process started does not outlive it. */
+static int follow_parent(const run *r) {
+    return r->o.meet && prctl(PR_SET_PDEATHSIG, SIGKILL) != 0
+               ? fail(LATHE_IO, "the process that started this rank cannot be watched")
+               : LATHE_EXIT_OK;
+}
+
+static int run_here(run *r) {
+    int status = create_engine(r);
+    if (status == LATHE_EXIT_OK)
+        status = open_weights(r);
+    if (status == LATHE_EXIT_OK)
+        status = build(r);
+    if (status == LATHE_EXIT_OK && r->o.check)
+        status = make_images(r);
+    if (status == LATHE_EXIT_OK && r->o.check)
+        status = open_against(r);
+    return status == LATHE_EXIT_OK ? run_variants(r) : status;
+}
+
 int lathe_cmd_run(int argc, char **argv) {
     run *r = calloc(1, sizeof *r);
     if (!r)
@@ -336,17 +399,9 @@ int lathe_cmd_run(int argc, char **argv) {
     if (status == LATHE_EXIT_OK)
         status = open_generated(r);
     if (status == LATHE_EXIT_OK)
-        status = create_engine(r);
+        status = follow_parent(r);
     if (status == LATHE_EXIT_OK)
-        status = open_weights(r);
-    if (status == LATHE_EXIT_OK)
-        status = build(r);
-    if (status == LATHE_EXIT_OK && r->o.check)
-        status = make_images(r);
-    if (status == LATHE_EXIT_OK && r->o.check)
-        status = open_against(r);
-    if (status == LATHE_EXIT_OK)
-        status = run_variants(r);
+        status = r->o.processes ? run_processes(r, argc, argv) : run_here(r);
     clean_up(r);
     return status;
 }

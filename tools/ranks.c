@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "files.h"
+#include "nccl.h"
+
 #define MEETING_NS                                                                                 \
     120000000000ull /* compiling and loading take long on one rank before all meet                 \
                      */
@@ -62,15 +65,16 @@ lathe_status lathe_ranks_build(lathe_ranks *ranks, const lathe_weight_source *so
     for (int r = 0; r < ranks->count; ++r)
         members[r] = (member){ranks->engines[r], &sources[r], LATHE_OK};
     const lathe_status status = act_all(members, ranks->count, &rank);
-    if (status != LATHE_OK && ranks->count == 1)
+    if (status != LATHE_OK && ranks->world == 1)
         snprintf(message, size, "%s", lathe_message(ranks->engines[0]));
     else if (status != LATHE_OK)
-        snprintf(message, size, "rank %d: %s", rank, lathe_message(ranks->engines[rank]));
+        snprintf(message, size, "rank %d: %s", ranks->first + rank,
+                 lathe_message(ranks->engines[rank]));
     return status;
 }
 
 /* The number of ranks stands in step.json. */
-static lathe_status read_count(const char *directory, int *count, char *message, size_t size) {
+lathe_status lathe_ranks_count(const char *directory, int *count, char *message, size_t size) {
     lathe_step_table *table;
     const lathe_status status = lathe_step_table_read(directory, &table, message, size);
     if (status != LATHE_OK)
@@ -101,9 +105,10 @@ static lathe_status create_rank(lathe_ranks *ranks, const lathe_options *options
 lathe_status lathe_ranks_create(const lathe_options *options, lathe_ranks *ranks, char *message,
                                 size_t size) {
     memset(ranks, 0, sizeof *ranks);
-    lathe_status status = read_count(options->directory, &ranks->count, message, size);
+    lathe_status status = lathe_ranks_count(options->directory, &ranks->count, message, size);
     if (status != LATHE_OK)
         ranks->count = 0;
+    ranks->world = ranks->count;
     if (status == LATHE_OK && ranks->count > 1) {
         status = lathe_meeting_create(ranks->count, MEETING_NS, &ranks->meeting);
         if (status != LATHE_OK)
@@ -113,6 +118,53 @@ lathe_status lathe_ranks_create(const lathe_options *options, lathe_ranks *ranks
     for (int r = 0; status == LATHE_OK && r < ranks->count; ++r)
         status = create_rank(ranks, options, r, gpus, message, size);
     return status;
+}
+
+/* All ranks find the same: they see the same libraries. */
+static bool meets_by_nccl(const lathe_options *options) {
+    char text[256];
+    lathe_nccl nccl;
+    if (options->device != LATHE_DEVICE_CUDA ||
+        lathe_nccl_open(NULL, &nccl, (lathe_message_buffer){text, sizeof text}) != LATHE_OK)
+        return false;
+    lathe_nccl_close(&nccl);
+    return true;
+}
+
+static lathe_status meet_processes(const lathe_options *o, int world, const char *meet,
+                                   lathe_group **group, char *message, size_t size) {
+    char path[4096];
+    if (!lathe_path_join(path, sizeof path, meet, "group")) {
+        snprintf(message, size, "%s: the path is too long", meet);
+        return LATHE_INVALID;
+    }
+    const lathe_nccl_group by_nccl = {.size = sizeof by_nccl,
+                                      .rank = o->rank,
+                                      .world = world,
+                                      .ordinal = o->ordinal,
+                                      .timeout_ns = MEETING_NS,
+                                      .file = path};
+    return meets_by_nccl(o)
+               ? lathe_group_nccl_create(&by_nccl, group, message, size)
+               : lathe_group_file_create(path, o->rank, world, MEETING_NS, group, message, size);
+}
+
+lathe_status lathe_ranks_create_one(const lathe_options *options, int rank, const char *meet,
+                                    lathe_ranks *ranks, char *message, size_t size) {
+    lathe_options o = *options;
+    const int gpus = options->device == LATHE_DEVICE_CUDA ? lathe_device_cuda_count() : 0;
+    memset(ranks, 0, sizeof *ranks);
+    lathe_status status = lathe_ranks_count(o.directory, &ranks->world, message, size);
+    if (status != LATHE_OK)
+        return status;
+    o.rank = ranks->first = rank;
+    o.ordinal = gpus > 0 ? rank % gpus : 0;
+    status = meet_processes(&o, ranks->world, meet, &ranks->groups[0], message, size);
+    if (status != LATHE_OK)
+        return status;
+    o.group = ranks->groups[0];
+    ranks->count = 1;
+    return lathe_create(&o, &ranks->engines[0], message, size);
 }
 
 void lathe_ranks_destroy(lathe_ranks *ranks) {

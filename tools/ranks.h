@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The ranks of one step as threads of this process: one engine each, built together. */
+ * The ranks of one step: one engine each, built together, as threads of this process; or the one
+ * rank of this process, whose group are other processes. */
 #ifndef LATHE_RANKS_H
 #define LATHE_RANKS_H
 
@@ -7,8 +8,10 @@
 #include "step.h"
 
 typedef struct {
-    int count;
-    lathe_meeting *meeting; /* NULL for one rank */
+    int count;              /* engines of this process */
+    int first;              /* rank of engines[0] */
+    int world;              /* ranks of the step */
+    lathe_meeting *meeting; /* NULL but for several threads */
     lathe_group *groups[LATHE_GROUP_MAX];
     lathe_engine *engines[LATHE_GROUP_MAX];
 } lathe_ranks;
@@ -17,6 +20,14 @@ typedef struct {
  * of GPUs. */
 LATHE_CHECKED lathe_status lathe_ranks_create(const lathe_options *options, lathe_ranks *ranks,
                                               char *message, size_t size);
+/* Ranks of the directory's step. */
+LATHE_CHECKED lathe_status lathe_ranks_count(const char *directory, int *count, char *message,
+                                             size_t size);
+/* Rank `rank` alone, which meets the processes of the others in the folder `meet`: by NCCL on
+ * CUDA, where there is one, else by a file. */
+LATHE_CHECKED lathe_status lathe_ranks_create_one(const lathe_options *options, int rank,
+                                                  const char *meet, lathe_ranks *ranks,
+                                                  char *message, size_t size);
 /* Builds all engines at once, rank r from sources[r]. */
 LATHE_CHECKED lathe_status lathe_ranks_build(lathe_ranks *ranks, const lathe_weight_source *sources,
                                              char *message, size_t size);

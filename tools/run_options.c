@@ -41,6 +41,7 @@ static const char help[] =
     "                     (ranks and steps count from 0)\n"
     "  --pages N          pages of every KV cache  [enough for the largest batch]\n"
     "  --cache DIR        of compiled kernels\n"
+    "  --processes        of several ranks: a process each instead of a thread; steps only\n"
     "  --tp N  --arch A  --deployment NAME     for a layout: what to generate\n";
 
 static int refuse(const char *what, const char *found, const char *allowed) {
@@ -106,7 +107,8 @@ static int parse_pair(const char *name, const char *value, lathe_run_options *o)
     } texts[] = {
         {"--tp", &o->tp},           {"--arch", &o->arch},       {"--deployment", &o->deployment},
         {"--weights", &o->weights}, {"--inputs", &o->inputs},   {"--dump", &o->dump},
-        {"--cache", &o->cache},     {"--variant", &o->variant}, {"--against", &o->against}};
+        {"--cache", &o->cache},     {"--variant", &o->variant}, {"--against", &o->against},
+        {"--meet", &o->meet}};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; ++i)
         if (strcmp(name, texts[i].name) == 0) {
             *texts[i].to = value;
@@ -116,6 +118,8 @@ static int parse_pair(const char *name, const char *value, lathe_run_options *o)
         return parse_device(value, o);
     if (strcmp(name, "--steps") == 0)
         return parse_number(name, value, 1, &o->steps);
+    if (strcmp(name, "--rank") == 0)
+        return parse_number(name, value, 0, &o->rank);
     if (strcmp(name, "--replays") == 0)
         return parse_number(name, value, 1, &o->replays);
     if (strcmp(name, "--pages") == 0)
@@ -143,6 +147,8 @@ static bool parse_flag(const char *name, lathe_run_options *o) {
         o->failures_only = true;
     else if (strcmp(name, "--timing") == 0)
         o->timing = true;
+    else if (strcmp(name, "--processes") == 0)
+        o->processes = true;
     else
         return false;
     return true;
@@ -178,7 +184,8 @@ int lathe_run_options_parse(int argc, char **argv, lathe_run_options *options) {
                                    .replays = 1,
                                    .seed = 1,
                                    .schedule = 1,
-                                   .timeout_ms = 2000};
+                                   .timeout_ms = 2000,
+                                   .rank = -1};
     for (int i = 1; i < argc; ++i) {
         const int status = parse_argument(argc, argv, &i, options);
         if (status != 0)
@@ -190,6 +197,11 @@ int lathe_run_options_parse(int argc, char **argv, lathe_run_options *options) {
     }
     if (options->inject.kind != LATHE_INJECT_NOTHING && options->check)
         return refuse("--inject with", "--check", "--inject or --check");
+    if (options->processes && (options->check || options->inject.kind != LATHE_INJECT_NOTHING))
+        return refuse("--processes with", options->check ? "--check" : "--inject",
+                      "steps; a check and a fault want the ranks as threads");
+    if ((options->rank >= 0) != (options->meet != NULL))
+        return refuse("--rank without", "--meet", "both; --processes sets them");
     if (options->inject.step >= options->steps)
         return refuse("--inject", "a step beyond --steps", "steps from 0 to --steps - 1");
     if (options->timeout_ms > 3600000)

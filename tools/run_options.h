@@ -36,6 +36,9 @@ typedef struct {
     int64_t timeout_ms; /* of a wait for a peer */
     lathe_inject inject;
     double noise;
+    bool processes;   /* a process per rank */
+    int64_t rank;     /* of this process where it was started as one of several; else -1 */
+    const char *meet; /* folder in which those meet */
 } lathe_run_options;
 
 /* Reads the arguments after the command's name. Returns 0 to go on, else prints why (or the help)

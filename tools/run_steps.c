@@ -16,6 +16,7 @@
 typedef struct {
     const lathe_run_steps_options *o;
     const lathe_step_table *table;
+    lathe_image *first[LATHE_GROUP_MAX]; /* outputs of the first step */
     char *message;
     size_t size;
 } runner;
@@ -43,9 +44,9 @@ static lathe_status plan(const runner *r, int rank, lathe_step_plan *p) {
     return status == LATHE_OK ? status : fail_rank(r, rank, status);
 }
 
-/* Calls `visit` for every instance of the outputs. */
-static lathe_status for_outputs(const runner *r, lathe_image *image,
-                                lathe_status (*visit)(const runner *, lathe_image *,
+/* Calls `visit` for every instance of the outputs of one rank. */
+static lathe_status for_outputs(const runner *r, int rank,
+                                lathe_status (*visit)(const runner *, int,
                                                       const lathe_step_buffer *, int, void *),
                                 void *context) {
     lathe_status status = LATHE_OK;
@@ -55,33 +56,47 @@ static lathe_status for_outputs(const runner *r, lathe_image *image,
             continue;
         for (int i = 0; status == LATHE_OK && i < (buffer->per_layer ? buffer->layer_count : 1);
              ++i)
-            status = visit(r, image, buffer, buffer->per_layer ? buffer->layers[i] : -1, context);
+            status = visit(r, rank, buffer, buffer->per_layer ? buffer->layers[i] : -1, context);
     }
     return status;
 }
 
-static lathe_status compare_output(const runner *r, lathe_image *first, const lathe_step_buffer *b,
-                                   int layer, void *identical) {
+static lathe_status compare_output(const runner *r, int rank, const lathe_step_buffer *b, int layer,
+                                   void *identical) {
     size_t bytes = 0;
+    lathe_image *first = r->first[rank];
     const bool known = lathe_image_find(first, b, layer) != NULL;
     const void *then = lathe_image_read(first, b, layer, &bytes);
-    lathe_image *image = known ? lathe_image_create(r->o->engines[0]) : NULL;
+    lathe_image *image = known ? lathe_image_create(r->o->engines[rank]) : NULL;
     const void *now = image ? lathe_image_read(image, b, layer, NULL) : then;
     if (then && now && memcmp(then, now, bytes) != 0)
         *(bool *)identical = false;
     lathe_image_destroy(image);
-    return then && now ? LATHE_OK : fail(r, LATHE_NO_MEMORY);
+    return then && now ? LATHE_OK : fail_rank(r, rank, LATHE_NO_MEMORY);
 }
 
-static lathe_status dump_output(const runner *r, lathe_image *image, const lathe_step_buffer *b,
-                                int layer, void *context) {
+static lathe_status compare_outputs(const runner *r, bool *identical) {
+    lathe_status status = LATHE_OK;
+    for (int rank = 0; rank < r->o->ranks && status == LATHE_OK; ++rank)
+        status = for_outputs(r, rank, compare_output, identical);
+    return status;
+}
+
+static lathe_status dump_output(const runner *r, int rank, const lathe_step_buffer *b, int layer,
+                                void *context) {
     char name[LATHE_NAMED_BYTES];
     (void)context;
     lathe_named_format(b->name, layer, name, sizeof name);
-    void *data = lathe_image_read(image, b, layer, NULL);
+    void *data = lathe_image_read(r->first[rank], b, layer, NULL);
     return data
                ? lathe_named_write(r->o->dump, name, b->dtype, &b->shape, data, r->message, r->size)
                : fail(r, LATHE_NO_MEMORY);
+}
+
+static lathe_status compare_ranks(const runner *r, lathe_run_steps_result *result) {
+    const lathe_alike what = {
+        .engines = r->o->engines, .images = r->first, .count = r->o->ranks, .group = r->o->group};
+    return lathe_alike_outputs(&what, &result->alike, r->message, r->size);
 }
 
 static double read_clock(void) {
@@ -142,7 +157,7 @@ static lathe_status count_nan(const runner *r, lathe_run_steps_result *result) {
     return LATHE_OK;
 }
 
-static lathe_status run_all(const runner *r, lathe_image *first, lathe_run_steps_result *result) {
+static lathe_status run_all(const runner *r, lathe_run_steps_result *result) {
     lathe_step_plan plans[LATHE_GROUP_MAX];
     lathe_status status = LATHE_OK;
     for (int rank = 0; status == LATHE_OK && rank < r->o->ranks; ++rank)
@@ -155,37 +170,45 @@ static lathe_status run_all(const runner *r, lathe_image *first, lathe_run_steps
         if (status != LATHE_OK)
             return status;
         spent += read_clock() - begin;
-        status = holds_nan(r, i) ? count_nan(r, result)
-                                 : for_outputs(r, first, compare_output, &result->identical);
+        status = holds_nan(r, i) ? count_nan(r, result) : compare_outputs(r, &result->identical);
     }
     result->allocations = count_allocations(r) - allocations;
     result->milliseconds = spent / (double)r->o->steps;
-    if (status == LATHE_OK && r->o->dump)
-        status = for_outputs(r, first, dump_output, NULL);
+    if (status == LATHE_OK)
+        status = compare_ranks(r, result);
+    if (status == LATHE_OK && r->o->dump && r->o->first == 0)
+        status = for_outputs(r, 0, dump_output, NULL);
     return status;
 }
 
 lathe_status lathe_run_steps(const lathe_run_steps_options *options, lathe_run_steps_result *result,
                              char *message, size_t size) {
-    const runner r = {options, lathe_engine_table(options->engines[0]), message, size};
+    runner r = {.o = options,
+                .table = lathe_engine_table(options->engines[0]),
+                .message = message,
+                .size = size};
     const bool files = options->inputs && lathe_step_files_exist(options->inputs);
     lathe_step_inputs inputs = {
         .seed = options->seed, .context = options->context, .from = files ? options->inputs : NULL};
     *result = (lathe_run_steps_result){.identical = true};
     lathe_status status = LATHE_OK;
     for (int rank = 0; status == LATHE_OK && rank < options->ranks; ++rank) {
-        inputs.rank = rank;
+        inputs.rank = options->first + rank;
         status = lathe_step_inputs_write(options->engines[rank], options->variant, &inputs, message,
                                          size);
     }
     if (status != LATHE_OK)
         return status;
-    lathe_image *first = lathe_image_create(options->engines[0]);
-    if (!first) {
-        snprintf(message, size, "no memory");
-        return LATHE_NO_MEMORY;
+    for (int rank = 0; status == LATHE_OK && rank < options->ranks; ++rank) {
+        r.first[rank] = lathe_image_create(options->engines[rank]);
+        if (!r.first[rank]) {
+            snprintf(message, size, "no memory");
+            status = LATHE_NO_MEMORY;
+        }
     }
-    status = run_all(&r, first, result);
-    lathe_image_destroy(first);
+    if (status == LATHE_OK)
+        status = run_all(&r, result);
+    for (int rank = 0; rank < options->ranks; ++rank)
+        lathe_image_destroy(r.first[rank]);
     return status;
 }

@@ -5,6 +5,7 @@
 #ifndef LATHE_RUN_STEPS_H
 #define LATHE_RUN_STEPS_H
 
+#include "alike.h"
 #include "inject.h"
 #include "step.h"
 
@@ -18,11 +19,14 @@ typedef struct {
     const char *inputs;         /* folder, or NULL */
     const char *dump;           /* folder, or NULL */
     const lathe_inject *inject; /* or NULL */
+    int first;                  /* rank of engines[0] */
+    lathe_group *group;         /* where the other ranks are processes of their own; else NULL */
 } lathe_run_steps_options;
 
 typedef struct {
-    bool identical;       /* but for the step that an injected NaN spoils */
-    int64_t nan;          /* in the outputs of that step: the fewest of a rank */
+    bool identical;           /* but for the step that an injected NaN spoils */
+    int64_t nan;              /* in the outputs of that step: the fewest of a rank */
+    lathe_alike_result alike; /* of the ranks' outputs, where there are several */
     uint64_t allocations; /* on the devices, from before the first step to the end of the last */
     uint64_t waits;       /* synchronisations within lathe_run */
     double milliseconds;  /* host time of one step */
