@@ -192,7 +192,8 @@ local function prepare_parts()
         part "prepare.ffn_gate" "residual_gate" {
             reads = { gate = "ffn.gate.w" }, writes = { alpha = "ffn.alpha", beta = "ffn.beta" }, set = gates },
         part "prepare.scalars" "expert_scalars" {
-            reads = { scale13 = "expert.scale13", input13 = "expert.input13", scale2 = "expert.scale2", input2 = "expert.input2" },
+            reads = { scale13 = "expert.scale13", input13 = "expert.input13", scale2 = "expert.scale2", input2 = "expert.input2",
+                      rank = "rank" },
             writes = { input_gscale = "expert.input_gscale", gate_alpha = "expert.gate_alpha",
                        up_alpha = "expert.up_alpha", alpha = "expert.alpha" } },
     }

@@ -20,7 +20,9 @@ static double fp32(double value) {
 }
 
 static void one_rank(lathe_ref *r, int rank) {
-    const int64_t experts = lathe_ref_int(r, "kExperts");
+    const int64_t experts = lathe_ref_int(r, "kExperts"), local = lathe_ref_int(r, "kLocal");
+    const int32_t *place = lathe_ref_data(r, rank, "rank");
+    const int64_t first = local == experts ? 0 : place[0] * local;
     const float *scale13 = lathe_ref_data(r, rank, "scale13"),
                 *scale2 = lathe_ref_data(r, rank, "scale2");
     const double a13 = greatest(lathe_ref_data(r, rank, "input13"), 2 * experts);
@@ -28,10 +30,10 @@ static void one_rank(lathe_ref *r, int rank) {
     double *gate = lathe_ref_out(r, rank, "gate_alpha"), *up = lathe_ref_out(r, rank, "up_alpha");
     double *down = lathe_ref_out(r, rank, "alpha");
     lathe_ref_out(r, rank, "input_gscale")[0] = fp32(1.0 / a13);
-    for (int64_t e = 0; e < experts; e++) {
-        gate[e] = fp32(a13 * (double)scale13[2 * e]);
-        up[e] = fp32(fp32(a13 * (double)scale13[2 * e + 1]) / a2);
-        down[e] = fp32(a2 * (double)scale2[e]);
+    for (int64_t e = 0; e < local; e++) {
+        gate[e] = fp32(a13 * (double)scale13[2 * (first + e)]);
+        up[e] = fp32(fp32(a13 * (double)scale13[2 * (first + e) + 1]) / a2);
+        down[e] = fp32(a2 * (double)scale2[first + e]);
     }
 }
 

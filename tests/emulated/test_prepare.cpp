@@ -47,22 +47,26 @@ static void check_gate(const char *name, double scale) {
     check_norm_kept<C>(k);
 }
 
-template <int kCount>
+template <int kCount, int kRanks = 1>
 struct Experts {
-    static constexpr int kExperts = kCount;
+    static constexpr int kExperts = kCount, kLocal = kCount / kRanks;
 };
 
 template <class C>
-static void check_scalars(const char *name) {
+static void check_scalars(const char *name, int ranks = 1) {
     Kernel k(name, expert_scalars<C>, lathe_ref_prepare_expert_scalars);
-    LATHE_CONSTANTS(k, C, kExperts);
+    LATHE_CONSTANTS(k, C, kExperts, kLocal);
+    k.ranks(ranks);
     k.in("scale13", {C::kExperts, 2}).uniform(1e-5, 3e-3);
     k.in("input13", {C::kExperts, 2}).uniform(1e-4, 2e-2);
     k.in("scale2", {C::kExperts}).uniform(1e-5, 3e-3);
     k.in("input2", {C::kExperts}).uniform(1e-4, 0.3);
+    k.in("rank", {2}).per_rank().each([ranks](int rank, int64_t i) {
+        return i == 0 ? rank : ranks;
+    });
     k.out("input_gscale", {1});
     for (const char *name_out : {"gate_alpha", "up_alpha", "alpha"})
-        k.out(name_out, {C::kExperts});
+        k.out(name_out, {C::kLocal});
     k.launch({1}, 32, 0);
     for (const char *exact : {"input_gscale", "gate_alpha", "up_alpha", "alpha"})
         k.allow(exact, 0, "defined to the bit: each product and quotient is rounded to fp32");
@@ -93,6 +97,9 @@ int main() {
     check_scalars<Experts<1>>("one expert");
     check_scalars<Experts<37>>("odd experts");
     check_scalars<Experts<256>>("real experts");
+    check_scalars<Experts<6, 2>>("experts of two ranks", 2);
+    check_scalars<Experts<256, 4>>("real experts of four ranks", 4);
+    check_scalars<Experts<37>>("all experts on each of two ranks", 2);
     check_rope<Rope<1, 2>>("one position");
     check_rope<Rope<131, 10>>("odd rope");
     check_rope<Rope<2100, 64>>("real rope");
