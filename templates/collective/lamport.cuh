@@ -191,31 +191,49 @@ __device__ __forceinline__ bool lamport_give_up(const Exchange &e, u32 epoch, u6
     return true;
 }
 
-/* Waits for the packets of `count` <= kGroup ranks from `first` on, all polled together, and
- * empties their slots. */
+/* Waits for `count` <= kGroup packets, all polled together, and empties them. The first is of rank
+ * `first` at `offset`, each further one `ranks` ranks and `bytes` bytes of the payload on. */
 template <int kGroup>
-__device__ __forceinline__ void lamport_receive(const Exchange &e, u32 epoch, u64 offset, u32 first,
-                                                u32 count, u32x4 (&packet)[kGroup]) {
+__device__ __forceinline__ void lamport_take(const Exchange &e, u32 epoch, u64 offset, u32 first,
+                                             u32 count, u32 ranks, u64 bytes,
+                                             u32x4 (&packet)[kGroup]) {
     u8 *const from = lamport_slot(e, e.rank, first, epoch) + offset;
+    const u64 stride = ranks * e.slot_bytes + bytes;
     u64 start = 0;
     for (;;) {
         u32 missing = kEmpty;
 #pragma unroll
         for (u32 i = 0; i < kGroup; i++)
             if (i < count)
-                packet[i] = peer_load16(from + i * e.slot_bytes);
+                packet[i] = peer_load16(from + i * stride);
 #pragma unroll
         for (u32 i = 0; i < kGroup; i++)
             if (i < count && !lamport_arrived(packet[i]))
-                missing = first + i;
-        if (missing == kEmpty || lamport_give_up(e, epoch, offset, missing, &start))
+                missing = i;
+        if (missing == kEmpty || lamport_give_up(e, epoch, offset + missing * bytes,
+                                                 first + missing * ranks, &start))
             break;
         poll_pause();
     }
 #pragma unroll
     for (u32 i = 0; i < kGroup; i++)
         if (i < count)
-            peer_store16(from + i * e.slot_bytes, u32x4{kEmpty, kEmpty, kEmpty, kEmpty});
+            peer_store16(from + i * stride, u32x4{kEmpty, kEmpty, kEmpty, kEmpty});
+}
+
+/* The packets at one offset of `count` ranks from `first` on. */
+template <int kGroup>
+__device__ __forceinline__ void lamport_receive(const Exchange &e, u32 epoch, u64 offset, u32 first,
+                                                u32 count, u32x4 (&packet)[kGroup]) {
+    lamport_take<kGroup>(e, epoch, offset, first, count, 1, 0, packet);
+}
+
+/* `count` packets of rank `source`, `bytes` bytes of the payload apart. */
+template <int kGroup>
+__device__ __forceinline__ void lamport_receive_run(const Exchange &e, u32 epoch, u64 offset,
+                                                    u64 bytes, u32 source, u32 count,
+                                                    u32x4 (&packet)[kGroup]) {
+    lamport_take<kGroup>(e, epoch, offset, source, count, 0, bytes, packet);
 }
 
 /* Ends the launch's exchange: the last of `blocks` to arrive advances the epoch. One thread of each

@@ -23,33 +23,9 @@ __device__ void expert_norm(const bf16 *columns, const float *partials, const bf
     grid_wait();
 
     float v[kSlots][16];
-    float squares = 0;
-#pragma unroll
-    for (int slot = 0; slot < kSlots; ++slot) {
-        const u32 block = u32(slot) * kThreads + thread_id();
-        if (block < kBlocks) {
-            const u64 at = row * C::kWidth + block * 16;
-            if constexpr (C::kSplits == 0)
-                pooled_read(v[slot], columns + at);
-            else
-                pooled_sum<C::kSplits>(v[slot], partials + at, u64(C::kRows) * C::kWidth);
-#pragma unroll
-            for (int i = 0; i < 16; ++i)
-                squares += v[slot][i] * v[slot][i];
-        }
-    }
-    const float mean = pooled_block_sum<C::kWarps>(squares, scratch) / float(C::kWidth);
-    const float inverse = rsqrt_f32(mean + float(C::kEps));
-#pragma unroll
-    for (int slot = 0; slot < kSlots; ++slot) {
-        const u32 block = u32(slot) * kThreads + thread_id();
-        if (block < kBlocks) {
-            pooled_scale(v[slot], held_gain[slot], inverse, float(C::kCenter));
-            u32x4 *out = reinterpret_cast<u32x4 *>(h1 + row * C::kWidth + block * 16);
-            out[0] = pooled_pack(v[slot]);
-            out[1] = pooled_pack(v[slot] + 8);
-        }
-    }
+    pooled_local<C, kSlots>(v, columns, partials, row);
+    pooled_norm<C, kSlots>(v, held_gain, scratch);
+    pooled_write<C, kSlots>(v, h1, row);
 }
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The norm in front of the experts, shared by moe/norm_quantise and moe/expert_norm: a block holds
-// one pooled row in registers, sixteen neighbouring values (one NVFP4 block) to a slot.
+// The norm in front of the experts, shared by moe/norm_quantise, moe/expert_norm and their forms
+// that gather over ranks: a block holds one pooled row in registers, sixteen neighbouring values
+// (one NVFP4 block) to a slot.
 #ifndef LATHE_MOE_POOLED_CUH
 #define LATHE_MOE_POOLED_CUH
 
@@ -95,6 +96,57 @@ __device__ __forceinline__ void pooled_scale(float (&v)[16], const u32x4 (&gain)
 #pragma unroll
     for (int i = 0; i < 16; ++i)
         v[i] = bf16_to_float(float_to_bf16(v[i] * inverse * (center + w[i])));
+}
+
+// The row that another launch left whole on this rank, whole or in K-split sums.
+template <class C, int kSlots>
+__device__ __forceinline__ void pooled_local(float (&v)[kSlots][16], const bf16 *columns,
+                                             const float *partials, u64 row) {
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot) {
+        const u32 block = u32(slot) * u32(C::kWarps * 32) + thread_id();
+        if (block < u32(C::kWidth / 16)) {
+            const u64 at = row * C::kWidth + block * 16;
+            if constexpr (C::kSplits == 0)
+                pooled_read(v[slot], columns + at);
+            else
+                pooled_sum<C::kSplits>(v[slot], partials + at, u64(C::kRows) * C::kWidth);
+        }
+    }
+}
+
+// v = r16(rms(v) * (center + w)) for the row that the block holds. Holds a barrier of the block.
+template <class C, int kSlots>
+__device__ __forceinline__ void pooled_norm(float (&v)[kSlots][16], const u32x4 (&gain)[kSlots][2],
+                                            float *scratch) {
+    float squares = 0;
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot)
+        if (u32(slot) * u32(C::kWarps * 32) + thread_id() < u32(C::kWidth / 16)) {
+#pragma unroll
+            for (int i = 0; i < 16; ++i)
+                squares += v[slot][i] * v[slot][i];
+        }
+    const float mean = pooled_block_sum<C::kWarps>(squares, scratch) / float(C::kWidth);
+    const float inverse = rsqrt_f32(mean + float(C::kEps));
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot)
+        if (u32(slot) * u32(C::kWarps * 32) + thread_id() < u32(C::kWidth / 16))
+            pooled_scale(v[slot], gain[slot], inverse, float(C::kCenter));
+}
+
+// Writes the block's row as bf16.
+template <class C, int kSlots>
+__device__ __forceinline__ void pooled_write(const float (&v)[kSlots][16], bf16 *h1, u64 row) {
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot) {
+        const u32 block = u32(slot) * u32(C::kWarps * 32) + thread_id();
+        if (block < u32(C::kWidth / 16)) {
+            u32x4 *out = reinterpret_cast<u32x4 *>(h1 + row * C::kWidth + block * 16);
+            out[0] = pooled_pack(v[slot]);
+            out[1] = pooled_pack(v[slot] + 8);
+        }
+    }
 }
 
 #endif

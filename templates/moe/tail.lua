@@ -1,85 +1,21 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- From expert rows to the MoE output on one rank: norm of each route's row, weighted sum, rounding.
+-- Without `combine` the sum is the output as it is, or another launch adds the ranks' sums.
 local alone <const> = include "collective/alone.lua"
-
-local function vectors(c, warps)
-    return (c.kWidth // 8 + warps * 32 - 1) // (warps * 32)
-end
-
--- Warps with which a thread keeps its share of all routes in 64 registers.
-local function fits(c, warps)
-    return vectors(c, warps) * c.kTopK * 4 <= 64
-end
-
-local function tactics(c, arch)
-    local list = {}
-    for _, warps in ipairs { 16, 8, 4, 2, 1 } do
-        local fewer = warps // 2 -- would do as well
-        if fits(c, warps) and (warps == 1 or vectors(c, fewer) > vectors(c, warps)) then
-            table.insert(list, { kWarps = warps })
-        end
-    end
-    return list
-end
+local tails = include "moe/tails.lua"
 
 return provider "moe/tail" {
     doc = "m = r16(sum over k of weights[k] * rms((center + gain) * rows[row of route k]))",
-    parts = { "post_expert_norm", "weighted_sum", "combine" },
+    parts = { { "post_expert_norm", "weighted_sum", "combine" },
+              { "post_expert_norm", "weighted_sum" } },
     entry = "tail",
-    constants = {
-        const "kRows" { type = "int", min = 1, max = 32, doc = "tokens of the step" },
-        const "kWidth" { type = "int", min = 8, doc = "expert output width" },
-        const "kTopK" { type = "int", min = 1, max = 32, doc = "routes of a token" },
-        const "kRoutes" { type = "int", min = 1, doc = "kRows * kTopK" },
-        const "kExpertRows" { type = "int", min = 1, doc = "rows of the permuted space" },
-        const "kEps" { type = "float", from = "post_expert_norm.eps",
-                       doc = "added to the mean square" },
-        const "kCenter" { type = "int", from = "post_expert_norm.center", min = 0, max = 1,
-                          doc = "the gain is center + w" },
-        const "kWarps" { type = "int", tactic = true, min = 1, max = 16,
-                         doc = "warps of the block that holds a token" },
-    },
-    args = {
-        arg "rows" { dir = "in", dtype = "bf16", shape = { "kExpertRows", "kWidth" },
-                     port = "post_expert_norm.rows" },
-        arg "expanded_to_permuted" { dir = "in", dtype = "i32", shape = { "kRoutes" },
-                                     port = "post_expert_norm.expanded_to_permuted" },
-        arg "gain" { dir = "in", dtype = "bf16", shape = { "kWidth" },
-                     port = "post_expert_norm.gain" },
-        arg "weights" { dir = "in", dtype = "f32", shape = { "kRows", "kTopK" },
-                        port = "weighted_sum.weights" },
-        arg "m" { dir = "out", dtype = "bf16", shape = { "kRows", "kWidth" }, port = "combine.m" },
-    },
-    launch = function(c, arch)
-        return {
-            grid = { c.kRows, 1, 1 }, block = c.kWarps * 32, shared = c.kWarps * c.kTopK * 4,
-            registers = 128,
-        }
-    end,
-    cost = function(c)
-        return {
-            bytes = 2 * (c.kRoutes + c.kRows + 1) * c.kWidth + 8 * c.kRoutes,
-            operations = 6 * c.kRoutes * c.kWidth,
-        }
-    end,
-    tactics = tactics,
-    default = function(c, arch) return tactics(c, arch)[1] end,
-    unsupported = function(c, arch)
-        local reason = alone(arch, { "combine" })
-        if reason then
-            return reason
-        end
-        if c.kWidth % 8 ~= 0 then
-            return "the expert output width must be a multiple of 8 (16-byte loads)"
-        end
-        if c.kRoutes ~= c.kRows * c.kTopK then
-            return "expanded_to_permuted must have one element a route"
-        end
-        if not fits(c, 16) then
-            return "a token's rows do not fit the registers of 16 warps: "
-                .. "the width times the routes of a token must be at most 65536"
-        end
-    end,
+    constants = tails.constants(),
+    args = tails.args("post_expert_norm.rows", { "combine.m", "weighted_sum.partial" }),
+    launch = tails.launch(false),
+    cost = tails.cost,
+    tactics = tails.warps,
+    default = function(c, arch) return tails.warps(c)[1] end,
+    unsupported = function(c, arch) return alone(arch, { "combine" }) or tails.unsupported(c, arch) end,
     early = true,
     triggers = true,
 }
