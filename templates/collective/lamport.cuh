@@ -210,8 +210,8 @@ __device__ __forceinline__ void lamport_take(const Exchange &e, u32 epoch, u64 o
         for (u32 i = 0; i < kGroup; i++)
             if (i < count && !lamport_arrived(packet[i]))
                 missing = i;
-        if (missing == kEmpty || lamport_give_up(e, epoch, offset + missing * bytes,
-                                                 first + missing * ranks, &start))
+        if (missing == kEmpty ||
+            lamport_give_up(e, epoch, offset + missing * bytes, first + missing * ranks, &start))
             break;
         poll_pause();
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tail of experts that every rank holds a slice of: a route's row is a partial sum over k on each
 // rank. Rows travel by mailbox in (token, slot) order, never in permuted order, are summed over the
-// ranks (fp32 from +0, ranks ascending, rounded to bf16 once), and every rank norms and weights all
-// of them alike. One block a token; a piece of eight values is one packet.
+// ranks (ascending: fp32 from +0, rounded to bf16 once; or, kBf16Each, after every addition), and
+// every rank norms and weights all of them alike. One block a token; a piece of eight values is one
+// packet.
 #ifndef LATHE_MOE_EXCHANGE_ROUTE_TAIL_CUH
 #define LATHE_MOE_EXCHANGE_ROUTE_TAIL_CUH
 
@@ -42,7 +43,7 @@ __device__ __forceinline__ void route_tail_receive(u32x4 (&held)[C::kTopK][kHeld
 #pragma unroll
         for (int i = 0; i < C::kGroup; ++i)
             if (begin + i < C::kTopK)
-                tail_add(sum[i], packet[i]);
+                tail_add<C::kBf16Each == 1>(sum[i], packet[i], source);
     }
 #pragma unroll
     for (int i = 0; i < C::kGroup; ++i)

@@ -10,11 +10,11 @@ static void sum_route(const lathe_tail *t, int64_t token, int64_t k, double *y, 
         y[i] = 0;
     for (int rank = 0; rank < lathe_ref_ranks(t->r); ++rank) {
         const int64_t row = lathe_tail_row(t, rank, token, k);
-        if (row < 0)
-            continue;
-        lathe_tail_read(t, rank, row, part);
         for (int64_t i = 0; i < t->width; ++i)
-            y[i] = (double)((float)y[i] + (float)part[i]);
+            part[i] = 0;
+        if (row >= 0)
+            lathe_tail_read(t, rank, row, part);
+        lathe_tail_gather(t, rank, part, y);
     }
     for (int64_t i = 0; i < t->width; ++i)
         y[i] = lathe_bf16_round(y[i]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tail of experts that lie whole on different ranks: norm and weighted sum of the routes this rank
-// has, rounded to bf16, then summed over the ranks by mailbox: fp32 from +0, ranks ascending,
-// rounded once. One block a token; a piece of eight values is one packet. A rank without routes
-// pushes zeros and waits for nobody but the packets.
+// has, rounded to bf16, then summed over the ranks by mailbox, ranks ascending: fp32 from +0,
+// rounded once, or (kBf16Each) rounded after every addition. One block a token; a piece of eight
+// values is one packet. A rank without routes pushes zeros and waits for nobody but the packets.
 #ifndef LATHE_MOE_EXCHANGE_TAIL_CUH
 #define LATHE_MOE_EXCHANGE_TAIL_CUH
 
@@ -11,7 +11,7 @@
 #include "prims.cuh"
 
 // Sum over the ranks of the packets at `offset`, kGroup ranks under way together.
-template <int kGroup>
+template <int kGroup, bool kBf16Each>
 __device__ __forceinline__ u32x4 exchange_tail_sum(const Exchange &e, u32 epoch, u64 offset) {
     float sum[8] = {};
     for (u32 first = 0; first < e.world; first += kGroup) {
@@ -21,7 +21,7 @@ __device__ __forceinline__ u32x4 exchange_tail_sum(const Exchange &e, u32 epoch,
 #pragma unroll
         for (u32 i = 0; i < kGroup; ++i)
             if (i < count)
-                tail_add(sum, packet[i]);
+                tail_add<kBf16Each>(sum, packet[i], first + i);
     }
     return tail_pack(sum);
 }
@@ -61,7 +61,8 @@ __device__ void exchange_tail(const bf16 *rows, const int *expanded_to_permuted,
     for (int h = 0; h < kHeld; ++h)
         if (tail_piece<C>(h) < TailShape<C>::kPieces)
             *reinterpret_cast<u32x4 *>(m + first + tail_piece<C>(h) * 8) =
-                exchange_tail_sum<C::kGroup>(e, epoch, (first + tail_piece<C>(h) * 8) * 2);
+                exchange_tail_sum<C::kGroup, C::kBf16Each == 1>(e, epoch,
+                                                                (first + tail_piece<C>(h) * 8) * 2);
     if (thread_id() == 0) // behind the barrier of the sums: every thread has read the epoch
         lamport_close(e, epoch, grid_size());
 }

@@ -4,30 +4,22 @@
  */
 #include "moe/tail.ref.h"
 
-static void exchange_token(const lathe_tail *t, int64_t token, double *y, double *partial,
-                           float *sum) {
+static void tail_token(void *context, int64_t token) {
+    const lathe_tail *t = context;
     const int ranks = lathe_ref_ranks(t->r);
+    double *y = lathe_tail_memory(t, 3);
+    if (y == NULL)
+        return;
+    double *partial = y + t->width, *sum = partial + t->width;
     for (int rank = 0; rank < ranks; ++rank) {
         lathe_tail_partial(t, rank, token, y, partial);
-        for (int64_t i = 0; i < t->width; ++i)
-            sum[i] += (float)partial[i];
+        lathe_tail_gather(t, rank, partial, sum);
     }
     for (int rank = 0; rank < ranks; ++rank) {
         double *m = lathe_ref_out(t->r, rank, "m") + token * t->width;
         for (int64_t i = 0; i < t->width; ++i)
-            m[i] = lathe_bf16_round((double)sum[i]);
+            m[i] = lathe_bf16_round(sum[i]);
     }
-}
-
-static void tail_token(void *context, int64_t token) {
-    const lathe_tail *t = context;
-    double *y = lathe_tail_memory(t, 2);
-    float *sum = calloc((size_t)t->width, sizeof *sum);
-    if (y != NULL && sum != NULL)
-        exchange_token(t, token, y, y + t->width, sum);
-    else
-        lathe_ref_fail(t->r, "moe/exchange_tail: no memory");
-    free(sum);
     free(y);
 }
 

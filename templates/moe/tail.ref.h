@@ -69,6 +69,21 @@ static inline void lathe_tail_partial(const lathe_tail *t, int rank, int64_t tok
         sum[i] = lathe_bf16_round(sum[i]);
 }
 
+/* Adds rank `rank`'s values to the sum over the ranks before it. Both orders are definitions in
+ * fp32, so the sum is formed in fp32 here too; the last rounding is the caller's. */
+static inline void lathe_tail_gather(const lathe_tail *t, int rank, const double *part,
+                                     double *sum) {
+    const bool each = lathe_ref_int(t->r, "kBf16Each") == 1;
+    for (int64_t i = 0; i < t->width; ++i) {
+        if (each && rank == 0)
+            sum[i] = part[i];
+        else
+            sum[i] = (double)((float)sum[i] + (float)part[i]);
+        if (each)
+            sum[i] = lathe_bf16_round(sum[i]);
+    }
+}
+
 /* `count` rows of numbers that the caller frees; NULL after a failure. */
 static inline double *lathe_tail_memory(const lathe_tail *t, int64_t count) {
     double *memory = calloc((size_t)(count * t->width), sizeof *memory);

@@ -110,18 +110,29 @@ __device__ __forceinline__ void tail_factors(float (&factor)[C::kTopK],
     }
 }
 
-// Adds eight bf16 values, and rounds eight sums.
-__device__ __forceinline__ void tail_add(float (&sum)[8], u32x4 values) {
-    const u32 word[4] = {values.x, values.y, values.z, values.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        sum[2 * i] += bf16_low(word[i]);
-        sum[2 * i + 1] += bf16_high(word[i]);
-    }
-}
+// Eight sums, rounded.
 __device__ __forceinline__ u32x4 tail_pack(const float (&sum)[8]) {
     return {pack_bf16(sum[0], sum[1]), pack_bf16(sum[2], sum[3]), pack_bf16(sum[4], sum[5]),
             pack_bf16(sum[6], sum[7])};
+}
+
+// Adds a rank's eight values to the sum over those before it: in fp32 from +0, or (kBf16Each) from
+// rank 0's values and rounded after every addition.
+template <bool kBf16Each>
+__device__ __forceinline__ void tail_add(float (&sum)[8], u32x4 values, u32 rank) {
+    const u32 word[4] = {values.x, values.y, values.z, values.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const float low = bf16_low(word[i]);
+        const float high = bf16_high(word[i]);
+        sum[2 * i] = kBf16Each && rank == 0 ? low : sum[2 * i] + low;
+        sum[2 * i + 1] = kBf16Each && rank == 0 ? high : sum[2 * i + 1] + high;
+        if constexpr (kBf16Each) {
+            const u32 rounded = pack_bf16(sum[2 * i], sum[2 * i + 1]);
+            sum[2 * i] = bf16_low(rounded);
+            sum[2 * i + 1] = bf16_high(rounded);
+        }
+    }
 }
 
 // The weighted sum of a piece in slot order, rounded to bf16.

@@ -35,7 +35,8 @@ function tails.grouped(groups)
     end
 end
 
-function tails.constants(group)
+-- `group`: what is polled together; `order`: attribute with the order of the sum over ranks.
+function tails.constants(group, order)
     local list = {
         const "kRows" { type = "int", min = 1, max = 32, doc = "tokens of the step" },
         const "kWidth" { type = "int", min = 8, doc = "expert output width" },
@@ -52,6 +53,10 @@ function tails.constants(group)
     if group then
         table.insert(list, const "kGroup" { type = "int", tactic = true, min = 1, max = 16,
                                             doc = group })
+        table.insert(list, const "kBf16Each" { type = "int", from = order, default = 0, min = 0,
+                                               max = 1,
+                                               doc = "sum over ranks: 0 fp32 from +0, rounded once; "
+                                                   .. "1 from rank 0's value, rounded each time" })
     end
     return list
 end

@@ -13,11 +13,11 @@ void lathe_ref_moe_exchange_tail(lathe_ref *r);
 void lathe_ref_moe_exchange_route_tail(lathe_ref *r);
 }
 
-template <int rows, int width, int top_k, int warps, int group, int ranks>
+template <int rows, int width, int top_k, int warps, int group, int ranks, int each = 0>
 struct Config {
     static constexpr int kRows = rows, kWidth = width, kTopK = top_k, kRoutes = rows * top_k;
     static constexpr int kExpertRows = rows * top_k * 2 + 3, kCenter = 1, kWarps = warps;
-    static constexpr int kGroup = group, kRanks = ranks;
+    static constexpr int kGroup = group, kRanks = ranks, kBf16Each = each;
     static constexpr double kEps = 1e-8;
     static constexpr u64 kTailBytes = 2ull * rows * width;
     static constexpr u64 kRouteBytes = 2ull * rows * top_k * width;
@@ -67,7 +67,8 @@ static double row_value(int rank, int64_t i, bool is_unkind) {
 
 template <class C, int (*row)(int, int64_t)>
 static void describe(Kernel &k, bool is_unkind, u64 bytes, u64 timeout_ns = 10000000000) {
-    LATHE_CONSTANTS(k, C, kRows, kWidth, kTopK, kRoutes, kExpertRows, kCenter, kEps, kGroup);
+    LATHE_CONSTANTS(k, C, kRows, kWidth, kTopK, kRoutes, kExpertRows, kCenter, kEps, kGroup,
+                    kBf16Each);
     k.ranks(C::kRanks);
     k.in("rows", {C::kExpertRows, C::kWidth}).per_rank().each([is_unkind](int rank, int64_t i) {
         return row_value<C, row>(rank, i, is_unkind);
@@ -124,7 +125,7 @@ static void check_rotation(const char *name, int exchanges) {
     const u64 bytes = kRoutesSummed ? C::kRouteBytes : C::kTailBytes;
     Kernel k(name, rotating<C, kRoutesSummed>,
              kRoutesSummed ? lathe_ref_moe_exchange_route_tail : lathe_ref_moe_exchange_tail);
-    LATHE_CONSTANTS(k, C, kWidth, kTopK, kExpertRows, kCenter, kEps, kGroup);
+    LATHE_CONSTANTS(k, C, kWidth, kTopK, kExpertRows, kCenter, kEps, kGroup, kBf16Each);
     k.constant("kRows", exchanges * C::kRows, true);
     k.constant("kRoutes", static_cast<double>(routes), true);
     k.ranks(C::kRanks);
@@ -180,6 +181,8 @@ int main() {
     check_routes<Config<8, 2048, 8, 8, 4, 2>>("sliced experts, real");
     check_routes<Config<4, 64, 2, 1, 2, 2>>("sliced experts, unkind payload", true);
     check_rotation<Config<2, 64, 2, 1, 2, 2>, true>("sliced experts, exchanges in a row", 9);
+    check_ep<Config<3, 64, 2, 1, 2, 4, 1>>("whole experts, rounded after each addition");
+    check_routes<Config<3, 64, 2, 1, 2, 4, 1>>("sliced experts, rounded after each addition");
     check_lost_rank<false>("whole experts, a rank is lost");
     check_lost_rank<true>("sliced experts, a rank is lost");
     return finish("moe/exchange_tail, moe/exchange_route_tail");
