@@ -72,12 +72,14 @@ local function declare_values(size, n, d)
     local H, P, I = size.hidden, size.pooled, size.inter
     local values = {
         value "in.s" { "f32", rows, H },
+        value "in.f" { "bf16", rows, H },
         value "in.x" { "bf16", rows, H },
         value "attn.qkvg" { "bf16", rows, n.qkvg },
         value "attn.q" { "bf16", rows, n.heads, size.head_dim },
         value "attn.gate" { "bf16", rows, n.heads, size.head_dim },
         value "attn.y" { "bf16", rows, n.q_dim },
         value "attn.parts" { "bf16", rows, H },
+        value "attn.a" { "bf16", rows, H },
         value "mid.s" { "f32", rows, H },
         value "mid.x" { "bf16", rows, H },
         value "moe.logits" { "f32", rows, size.experts },
@@ -101,6 +103,7 @@ local function declare_values(size, n, d)
         value "moe.rows" { "bf16", gemm2_rows, P },
         value "moe.m" { "bf16", rows, P },
         value "moe.f" { "bf16", rows, n.hidden },
+        value "final.f" { "bf16", rows, H },
         value "final.s" { "f32", rows, H },
         value "hidden" { "bf16", rows, H, output = true },
         value "rope" { "f32", d.max_context, size.head_dim, per = "step" },

@@ -79,9 +79,9 @@ function rows.stream_args()
     }
 end
 
--- All arguments; `branch` is the shape of the branch on this rank.
-function rows.residual_args(branch)
-    local port = { "rank_sum.parts", "gather.columns" }
+-- All arguments; `branch` is the shape of the branch on this rank, `ports` where it may come from.
+function rows.residual_args(branch, ports)
+    local port = ports or { "rank_sum.parts", "gather.columns" }
     local list = {
         arg "branch" { dir = "in", dtype = "bf16", shape = branch, port = port },
         arg "branch_partials" { dir = "in", dtype = "f32", form = "k_partials", shape = { "kSplits", branch[1], branch[2] },

@@ -7,6 +7,7 @@ extern "C" void lathe_ref_boundary_residual_norm(lathe_ref *r);
 
 struct Common {
     static constexpr float kEps = 1e-5f, kBranchEps = 1e-8f;
+    static constexpr int kRanks = 0, kColumns = 0;
 };
 struct Tiny : Common {
     static constexpr int kRows = 1, kHidden = 64, kSplits = 0, kBranchCenter = 1, kCenter = 1;
@@ -28,19 +29,32 @@ struct Real : Common {
     static constexpr int kRows = 2, kHidden = 8192, kSplits = 0, kBranchCenter = 1, kCenter = 1;
     static constexpr int kHasBranchGain = 1, kHasAux = 1, kThreads = 1024;
 };
+struct Gathered : Common { // by a library, of four ranks
+    static constexpr int kRows = 3, kHidden = 832, kSplits = 0, kBranchCenter = 1, kCenter = 1;
+    static constexpr int kHasBranchGain = 1, kHasAux = 0, kThreads = 64;
+    static constexpr int kRanks = 4, kColumns = 208;
+};
 
 template <class C>
 static void check(const char *name, double branch_scale, double stream_scale) {
     Kernel k(name, residual_norm<C>, lathe_ref_boundary_residual_norm);
     LATHE_CONSTANTS(k, C, kRows, kHidden, kSplits, kBranchEps, kBranchCenter, kHasBranchGain, kEps,
                     kCenter, kHasAux, kThreads);
-    if (C::kSplits == 0) {
+    LATHE_CONSTANTS(k, C, kRanks, kColumns);
+    if (C::kColumns > 0) {
+        k.null("branch");
+        k.null("branch_partials");
+    } else if (C::kSplits == 0) {
         k.in("branch", {C::kRows, C::kHidden}).normal(0, branch_scale);
         k.null("branch_partials");
     } else {
         k.null("branch");
         k.in("branch_partials", {C::kSplits, C::kRows, C::kHidden}).normal(0, branch_scale);
     }
+    if (C::kColumns > 0)
+        k.in("branch_columns", {C::kRanks, C::kRows, C::kColumns}).normal(0, branch_scale);
+    else
+        k.null("branch_columns");
     k.in("s", {C::kRows, C::kHidden}).normal(0.1, stream_scale);
     k.in("alpha", {C::kHidden}).uniform(0.03, 1);
     k.in("beta", {C::kHidden}).uniform(0, 1);
@@ -66,6 +80,7 @@ int main() {
     check<Odd>("odd", 20, 0.01);
     check<Offset>("offset", 1, 1);
     check<Wide>("wide", 0.5, 3);
+    check<Gathered>("gathered columns", 2, 1);
     check<Real>("real", 2, 1);
     return finish("boundary/residual_norm");
 }

@@ -83,7 +83,7 @@ struct Middle {
 };
 struct End {
     static constexpr int kRows = 3, kHidden = 128, kSplits = 2, kBranchCenter = 1, kCenter = 1;
-    static constexpr int kHasBranchGain = 0, kHasAux = 0, kThreads = 32;
+    static constexpr int kHasBranchGain = 0, kHasAux = 0, kThreads = 32, kRanks = 0, kColumns = 0;
     static constexpr float kEps = 1e-5f, kBranchEps = 1e-8f;
 };
 
@@ -104,8 +104,10 @@ static void check_stream() {
     Kernel last("residual of the stream", residual_norm<End>, lathe_ref_boundary_residual_norm);
     LATHE_CONSTANTS(last, End, kRows, kHidden, kSplits, kBranchEps, kBranchCenter, kHasBranchGain,
                     kEps, kCenter, kHasAux, kThreads);
+    LATHE_CONSTANTS(last, End, kRanks, kColumns);
     last.null("branch");
     last.same_as("branch_partials", middle, "y_partials");
+    last.null("branch_columns");
     last.same_as("s", first, "s");
     last.in("alpha", {End::kHidden}).uniform(0, 1);
     last.in("beta", {End::kHidden}).uniform(0, 1);
