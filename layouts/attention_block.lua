@@ -31,7 +31,7 @@ local function build(d)
             set = { window = WINDOW, scale = 1 / math.sqrt(HEAD_DIM), max_context = d.max_context } },
         part "gated" "o_norm_gate" { reads = { o = "o", gate = "gate" }, writes = { y = "y" }, set = { eps = EPS } },
         part "proj" "gemm" { reads = { x = "y", w = "o.w" }, writes = { y = "parts" } },
-        part "sum" "rank_sum" { reads = { parts = "parts" }, writes = { a = "a" } },
+        part "sum" "rank_sum" { reads = { parts = "parts" }, writes = { a = "a" }, set = { order = d.set.order } },
         part "residual" "residual" {
             reads = { branch = "a", s = "s", alpha = "alpha", beta = "beta" }, writes = { s_out = "s_next" }, set = { eps = 1e-8 } },
         part "norm" "norm" { reads = { s = "s_next", gain = "gain" }, writes = { x = "x" }, set = { eps = EPS, center = 1 } },
@@ -47,6 +47,7 @@ local function build(d)
             value "gate" { "bf16", rows, heads, HEAD_DIM },
             value "y" { "bf16", rows, q_dim },
             value "parts" { "bf16", rows, HIDDEN },
+            value "a" { "bf16", rows, HIDDEN },
             value "rope" { "f32", d.max_context, HEAD_DIM, per = "step" },
             value "alpha" { "f32", HIDDEN, per = "layer" },
             value "beta" { "f32", HIDDEN, per = "layer" },
@@ -73,34 +74,46 @@ local function build(d)
     }
 end
 
--- The boundary adds the ranks' parts itself; alone it has nothing to wait for. Published, the parts come straight from the
--- product into every rank's mailbox.
-local function provide(tp, published)
-    local product, boundary = use "gemm/skinny" { parts = { "proj" }, options = { partials = 1 } }, "boundary/exchange_residual_norm"
-    if published then
-        product, boundary = use "gemm/publish" { parts = { "proj" } }, "boundary/receive_residual_norm"
-    elseif tp == 1 then
-        boundary = "boundary/residual_norm"
+-- How the ranks' parts are summed: the boundary pushes and sums them; or the product publishes them straight into every rank's
+-- mailbox; or a library sums them. One rank alone has nothing to wait for.
+local function sum_by(way)
+    local partials = { partials = 1 }
+    if way == "publish" then
+        return { use "gemm/publish" { parts = { "proj" } },
+                 use "boundary/receive_residual_norm" { parts = { "sum", "residual", "norm" } } }
+    elseif way == "nccl" then
+        return { use "gemm/skinny" { parts = { "proj" } },
+                 use "collective/all_reduce" { parts = { "sum" } },
+                 use "boundary/residual_norm" { parts = { "residual", "norm" } } }
     end
-    return {
+    return { use "gemm/skinny" { parts = { "proj" }, options = partials },
+             use(way == "alone" and "boundary/residual_norm" or "boundary/exchange_residual_norm") {
+                 parts = { "sum", "residual", "norm" } } }
+end
+
+local function provide(way)
+    local list = sum_by(way)
+    for _, u in ipairs {
         use "boundary/norm" { parts = { "first" } },
         use "gemm/skinny" { parts = { "qkv" }, options = { partials = 1 } },
         use "attention/qkv_front" { parts = { "rope", "insert" } },
         use "attention/paged" { parts = { "core", "gated" } },
-        product,
-        use(boundary) { parts = { "sum", "residual", "norm" } },
         use "prepare/rope_table" { parts = { "table" } },
         use "prepare/residual_gate" { parts = { "mixing" } },
-    }
+    } do
+        table.insert(list, u)
+    end
+    return list
 end
 
+-- Named deployments: `publish`, `nccl`, and `bf16_each` for that order of the sum.
 local function serve(tp, name)
     return deployment { tp = tp, name = name, max_context = 96, variants = { { 1, 1 }, { 2, 4 } },
-                        provide = provide(tp, name == "publish") }
+                        set = { order = name == "bf16_each" and name or nil }, provide = provide(tp == 1 and "alone" or name) }
 end
 
 return layout "attention_block" {
     doc = "Two attention blocks, their sum over ranks exchanged through mailboxes",
-    deployments = { serve(1), serve(2), serve(2, "publish"), serve(4) },
+    deployments = { serve(1), serve(2), serve(2, "publish"), serve(2, "bf16_each"), serve(2, "nccl"), serve(4) },
     model = build,
 }
