@@ -57,7 +57,8 @@ static void add_partials(lathe_npy *a, int64_t count) {
     a->count = count;
 }
 
-/* From permuted rows back to routes, by the metadata that the step wrote. */
+/* From permuted rows back to routes, by the metadata that the step wrote. A route whose expert is
+ * elsewhere has no row here: the case's stands in. */
 static void gather_routes(const char *dump, int layer, const lathe_npy *expected, int64_t routes,
                           lathe_npy *a) {
     char name[64];
@@ -68,9 +69,9 @@ static void gather_routes(const char *dump, int layer, const lathe_npy *expected
     cr_assert(rows && meta.data && meta.count == routes);
     for (int64_t x = 0; x < routes; ++x) {
         const int32_t at = ((const int32_t *)meta.data)[x];
-        cr_assert(at >= 0 &&
-                  (size_t)(at + 1) * row <= (size_t)a->count * lathe_npy_item_bytes(a->type));
-        memcpy(rows + (size_t)x * row, (const char *)a->data + (size_t)at * row, row);
+        cr_assert((size_t)(at + 1) * row <= (size_t)a->count * lathe_npy_item_bytes(a->type));
+        const char *from = at < 0 ? expected->data : a->data;
+        memcpy(rows + (size_t)x * row, from + (size_t)(at < 0 ? x : at) * row, row);
     }
     lathe_npy_destroy(&meta);
     free(a->data);
@@ -105,9 +106,9 @@ static lathe_npy read_value(const golden_case *c, const golden_split *s, const c
     return a;
 }
 
-static bool compare_value(const golden_case *c, const golden_split *s, const char *dump, int layer,
-                          const golden_trace *t) {
-    lathe_npy expected = golden_case_read(c, s, layer, t);
+static bool compare_value(const golden_case *c, const golden_split *s, const char *dump, int rank,
+                          int layer, const golden_trace *t) {
+    lathe_npy expected = golden_case_read(c, s, rank, layer, t);
     if (!expected.data)
         return false;
     lathe_npy found = read_value(c, s, dump, layer, t, &expected);
@@ -117,8 +118,9 @@ static bool compare_value(const golden_case *c, const golden_split *s, const cha
         double *values = make_expected(dtype, &expected);
         const lathe_comparison q = lathe_compare(lathe_compare_rule(dtype, is_fused(t->value)),
                                                  dtype, values, found.data, found.count, 0);
-        cr_expect(q.pass, "%s L%02d.%s: %.3g, allowed %.3g; element %lld is %.9g, expected %.9g",
-                  c->path, layer, t->value, q.relative, q.allowed, (long long)q.worst,
+        cr_expect(q.pass,
+                  "%s, rank %d, L%02d.%s: %.3g, allowed %.3g; element %lld is %.9g, expected %.9g",
+                  c->path, rank, layer, t->value, q.relative, q.allowed, (long long)q.worst,
                   q.found_worst, q.expected_worst);
         free(values);
     }
@@ -129,25 +131,31 @@ static bool compare_value(const golden_case *c, const golden_split *s, const cha
 
 int golden_compare_values(const golden_case *c, const golden_split *s, const char *dump) {
     int compared = 0;
-    for (int l = 0; l < c->layers; ++l)
-        for (const golden_trace *t = golden_layer_traces; t->value; ++t)
-            compared += compare_value(c, s, dump, l, t);
-    for (const golden_trace *t = golden_final_traces; t->value; ++t)
-        compared += compare_value(c, s, dump, -1, t);
+    for (int rank = 0; rank < c->tp; ++rank) {
+        char folder[1200];
+        golden_case_folder(c, dump, rank, folder, sizeof folder);
+        for (int l = 0; l < c->layers; ++l)
+            for (const golden_trace *t = golden_layer_traces; t->value; ++t)
+                compared += compare_value(c, s, folder, rank, l, t);
+        for (const golden_trace *t = golden_final_traces; t->value; ++t)
+            compared += compare_value(c, s, folder, rank, -1, t);
+    }
     return compared;
 }
 
 /* -1 in the case is undefined; the histogram is scratch. */
-static void compare_array(const golden_case *c, const char *dump, int layer, const char *value,
-                          const char *trace) {
+static void compare_array(const golden_case *c, const char *dump, int rank, int layer,
+                          const char *value, const char *trace) {
     char path[1200];
+    char folder[1200];
     char name[64];
     lathe_npy expected;
-    snprintf(path, sizeof path, "%s/expected/%s/step0/L%02d.meta.r0.%s.npy", c->path, c->run, layer,
-             trace);
+    golden_case_folder(c, dump, rank, folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/expected/%s/step0/L%02d.meta.r%d.%s.npy", c->path, c->run,
+             layer, rank, trace);
     cr_assert_eq(lathe_npy_read(path, &expected, message, sizeof message), LATHE_OK, "%s", message);
     lathe_named_format(value, layer, name, sizeof name);
-    lathe_npy found = read_dump(dump, name);
+    lathe_npy found = read_dump(folder, name);
     cr_assert(found.data && found.count == expected.count && found.type == expected.type, "%s",
               name);
     for (int64_t i = 0; i < found.count; ++i) {
@@ -170,26 +178,30 @@ void golden_compare_metadata(const golden_case *c, const char *dump) {
         {"meta.cta_limit", "7_cta_idx_xy_to_mn_limit"},
         {"meta.ctas", "8_num_non_exiting_ctas"},
     };
-    for (int l = 0; l < c->layers; ++l)
-        for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; ++i)
-            compare_array(c, dump, l, arrays[i][0], arrays[i][1]);
+    for (int rank = 0; rank < c->tp; ++rank)
+        for (int l = 0; l < c->layers; ++l)
+            for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; ++i)
+                compare_array(c, dump, rank, l, arrays[i][0], arrays[i][1]);
 }
 
-static void compare_cache(const golden_case *c, const golden_split *s, const char *dump, int layer,
-                          const lathe_npy *slots) {
-    static const golden_trace trace = {"attn.rows", "attn.rows", GOLDEN_BY_ROW};
+static void compare_cache(const golden_case *c, const golden_split *s, const char *dump, int rank,
+                          int layer, const lathe_npy *slots) {
+    static const golden_trace trace = {"attn.rows", "attn.rows", GOLDEN_BY_ROW, GOLDEN_COLUMNS};
+    const int64_t heads = c->kv_heads / c->tp;
     char name[64];
+    char folder[1200];
+    golden_case_folder(c, dump, rank, folder, sizeof folder);
     lathe_named_format(c->full[layer] ? "kv.full" : "kv.sliding", layer, name, sizeof name);
-    lathe_npy cache = read_dump(dump, name);
-    lathe_npy rows = golden_case_read(c, s, layer, &trace);
+    lathe_npy cache = read_dump(folder, name);
+    lathe_npy rows = golden_case_read(c, s, rank, layer, &trace);
     cr_assert(cache.data && rows.data && cache.rank == 4);
     const int64_t unit = cache.shape[2];
     const int64_t width = cache.shape[3];
     uint16_t *found = malloc((size_t)rows.count * sizeof *found);
     cr_assert_not_null(found);
     for (int64_t i = 0; i < rows.count / width; ++i) {
-        const int64_t slot = ((const int64_t *)slots->data)[i / c->kv_heads];
-        const int64_t at = (slot / unit * c->kv_heads + i % c->kv_heads) * unit + slot % unit;
+        const int64_t slot = ((const int64_t *)slots->data)[i / heads];
+        const int64_t at = (slot / unit * heads + i % heads) * unit + slot % unit;
         memcpy(found + i * width, (const uint16_t *)cache.data + at * width, (size_t)width * 2);
     }
     double *values = make_expected(LATHE_SCALAR_BF16, &rows);
@@ -203,11 +215,12 @@ static void compare_cache(const golden_case *c, const golden_split *s, const cha
 }
 
 void golden_compare_rows(const golden_case *c, const golden_split *s, const char *dump) {
-    static const golden_trace trace = {"slots", "attn.slots", GOLDEN_BY_ROW};
-    for (int l = 0; l < c->layers; ++l) {
-        lathe_npy slots = golden_case_read(c, s, l, &trace);
+    static const golden_trace trace = {"slots", "attn.slots", GOLDEN_BY_ROW, GOLDEN_WHOLE};
+    for (int i = 0; i < c->tp * c->layers; ++i) {
+        const int l = i / c->tp;
+        lathe_npy slots = golden_case_read(c, s, i % c->tp, l, &trace);
         cr_assert(slots.data && slots.type == LATHE_NPY_I64);
-        compare_cache(c, s, dump, l, &slots);
+        compare_cache(c, s, dump, i % c->tp, l, &slots);
         lathe_npy_destroy(&slots);
     }
 }
@@ -215,27 +228,35 @@ void golden_compare_rows(const golden_case *c, const golden_split *s, const char
 /* Line 3. */
 static void compare_whole(const golden_case *c, const golden_split *s, const char *dump, int layer,
                           const golden_trace *t, double noise) {
-    lathe_npy expected = golden_case_read(c, s, layer, t);
-    cr_assert_not_null(expected.data, "%s", t->trace);
-    lathe_npy found = read_value(c, s, dump, layer, t, &expected);
-    cr_assert_not_null(found.data, "%s", t->value);
-    const double off = lathe_compare_arrays(find_scalar(t->value, &expected), expected.data,
-                                            found.data, expected.count);
-    const double allowed = fmax(LATHE_STEP_TOLERANCE, LATHE_STEP_NOISE_FACTOR * noise);
-    cr_expect(off <= allowed, "%s L%02d.%s: %.3g, allowed %.3g", c->path, layer, t->value, off,
-              allowed);
-    lathe_npy_destroy(&expected);
-    lathe_npy_destroy(&found);
+    for (int rank = 0; rank < c->tp; ++rank) {
+        char folder[1200];
+        golden_case_folder(c, dump, rank, folder, sizeof folder);
+        lathe_npy expected = golden_case_read(c, s, rank, layer, t);
+        cr_assert_not_null(expected.data, "%s", t->trace);
+        lathe_npy found = read_value(c, s, folder, layer, t, &expected);
+        cr_assert_not_null(found.data, "%s", t->value);
+        const double off = lathe_compare_arrays(find_scalar(t->value, &expected), expected.data,
+                                                found.data, expected.count);
+        const double allowed = fmax(LATHE_STEP_TOLERANCE, LATHE_STEP_NOISE_FACTOR * noise);
+        cr_expect(off <= allowed, "%s, rank %d, L%02d.%s: %.3g, allowed %.3g", c->path, rank, layer,
+                  t->value, off, allowed);
+        lathe_npy_destroy(&expected);
+        lathe_npy_destroy(&found);
+    }
 }
 
 void golden_compare_step(const golden_case *c, const golden_split *s, const char *dump) {
-    static const golden_trace stream = {"in.s", "in.s", GOLDEN_BY_ROW};
-    static const golden_trace hidden = {"hidden", "hidden", GOLDEN_BY_ROW};
-    static const golden_trace logits = {"logits", "logits", GOLDEN_BY_ROW};
-    static const golden_trace tokens = {"next_tokens", "tokens", GOLDEN_BY_ROW};
+    static const golden_trace stream = {"in.s", "in.s", GOLDEN_BY_ROW, GOLDEN_WHOLE};
+    char folder[1200];
     for (int l = 0; l < c->layers; ++l)
         compare_whole(c, s, dump, l, &stream, c->stream_noise[l]);
-    compare_whole(c, s, dump, -1, &hidden, c->hidden_noise);
-    compare_whole(c, s, dump, -1, &logits, c->logits_noise);
-    cr_expect(compare_value(c, s, dump, -1, &tokens), "the step gives no tokens");
+    golden_case_folder(c, dump, 0, folder, sizeof folder);
+    for (const golden_trace *t = golden_final_traces; t->value; ++t) {
+        if (strcmp(t->value, "hidden") == 0)
+            compare_whole(c, s, dump, -1, t, c->hidden_noise);
+        else if (strcmp(t->value, "logits") == 0)
+            compare_whole(c, s, dump, -1, t, c->logits_noise);
+        else if (strcmp(t->value, "next_tokens") == 0)
+            cr_expect(compare_value(c, s, folder, 0, -1, t), "the step gives no tokens");
+    }
 }

@@ -6,6 +6,7 @@
 #include "check.h"
 #include "generated.h"
 #include "golden_case.h"
+#include "ranks.h"
 #include "weights.h"
 
 #define GOLDEN_SPLITS 8
@@ -16,13 +17,16 @@ typedef struct {
     int split_count;
     lathe_generated generated;
     lathe_safetensors *checkpoint;
-    lathe_weights weights;
-    lathe_engine *engine;
-    char folder[64]; /* inputs and dumps */
+    lathe_ranks ranks;
+    lathe_engine *engine; /* of rank 0 */
+    char folder[64];      /* inputs and dumps */
 } golden_step;
 
-/* False where the case is not here. */
+/* Run "tp1" of the case. False where the case is not here. */
 bool golden_step_open(golden_step *f, const char *name);
+/* A run on several ranks, by a deployment of the case's layout (NULL: its default). */
+bool golden_step_open_run(golden_step *f, const char *name, const char *run,
+                          const char *deployment);
 void golden_step_close(golden_step *f);
 /* A new folder among the step's temporary ones. */
 void golden_step_folder(const golden_step *f, const char *name, int split, char *path, size_t size);

@@ -7,9 +7,9 @@
 #include "golden_compare.h"
 #include "golden_step.h"
 
-static void check_launches(const char *name, int least) {
+static void check_launches(const char *name, const char *run, const char *deployment, int least) {
     golden_step f;
-    if (!golden_step_open(&f, name))
+    if (!golden_step_open_run(&f, name, run, deployment))
         cr_skip_test("the case %s is not here (LATHE_CASES)", name);
     for (int i = 0; i < f.split_count; ++i) {
         char inputs[128];
@@ -20,7 +20,7 @@ static void check_launches(const char *name, int least) {
         golden_case_write_values(&f.c, &f.splits[i], inputs);
         const lathe_check_result result = golden_step_check(&f, inputs, dump, false);
         cr_expect_eq(result.failed, 0, "%d launches fail against their references", result.failed);
-        cr_expect_geq(golden_compare_values(&f.c, &f.splits[i], dump), least);
+        cr_expect_geq(golden_compare_values(&f.c, &f.splits[i], dump), f.c.tp * least);
         golden_compare_rows(&f.c, &f.splits[i], dump);
         if (f.split_count == 1)
             golden_compare_metadata(&f.c, dump);
@@ -28,11 +28,11 @@ static void check_launches(const char *name, int least) {
     golden_step_close(&f);
 }
 
-static void check_step(const char *name) {
+static void check_step(const char *name, const char *run, const char *deployment) {
     golden_step f;
     char inputs[128];
     char dump[128];
-    if (!golden_step_open(&f, name))
+    if (!golden_step_open_run(&f, name, run, deployment))
         cr_skip_test("the case %s is not here (LATHE_CASES)", name);
     cr_assert_eq(f.split_count, 1);
     golden_step_folder(&f, "inputs", 0, inputs, sizeof inputs);
@@ -45,24 +45,24 @@ static void check_step(const char *name) {
     golden_step_close(&f);
 }
 
-/* Values per case: 16 or more of every layer and 4 after the last. */
+/* Values per case and rank: 16 or more of every layer and 4 after the last. */
 Test(golden, mini_launch_by_launch) {
-    check_launches("mini", 4 * 16 + 4);
+    check_launches("mini", "tp1", NULL, 4 * 16 + 4);
 }
 
 Test(golden, mini_whole_step) {
-    check_step("mini");
+    check_step("mini", "tp1", NULL);
 }
 
 Test(golden, calm_launch_by_launch) {
-    check_launches("calm_w4a4", 5 * 16 + 4);
+    check_launches("calm_w4a4", "tp1", NULL, 5 * 16 + 4);
 }
 
 Test(golden, calm_whole_step) {
-    check_step("calm_w4a4");
+    check_step("calm_w4a4", "tp1", NULL);
 }
 
 /* Unkind weights: launches only (line 3). */
 Test(golden, window_edges_launch_by_launch) {
-    check_launches("window_edges", 5 * 16 + 4);
+    check_launches("window_edges", "tp1", NULL, 5 * 16 + 4);
 }
