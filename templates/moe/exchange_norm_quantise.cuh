@@ -10,7 +10,7 @@
 
 template <class C>
 __device__ void exchange_norm_quantise(const bf16 *columns, const float *partials, const bf16 *gain,
-                                       const float *input_gscale, bf16 *h1, u8 *codes, e4m3 *scales,
+                                       const float *input_gscale, u8 *codes, e4m3 *scales,
                                        Mailbox *mailbox) {
     static_assert(C::kWidth == C::kBlocks * 16 && C::kWidth == C::kCodeBytes * 2,
                   "codes and scales must fit the width");
@@ -35,8 +35,6 @@ __device__ void exchange_norm_quantise(const bf16 *columns, const float *partial
     pooled_norm<C, kSlots>(v, held_gain, scratch);
     if (thread_id() == 0) // behind the norm's barrier: every thread has read the epoch
         lamport_close(e, epoch, grid_size());
-    if constexpr (C::kHasH1 != 0)
-        pooled_write<C, kSlots>(v, h1, row);
     quantise_row<C, kSlots>(v, global, codes, scales, row);
 }
 

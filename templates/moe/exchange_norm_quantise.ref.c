@@ -17,7 +17,6 @@ void lathe_ref_moe_exchange_norm_quantise(lathe_ref *r) {
         double *h1 = lathe_pooled_norm(r, &p, rank);
         if (h1 == NULL)
             return;
-        lathe_pooled_write(r, &p, rank, h1);
         lathe_quantise_rows(r, rank, h1);
         free(h1);
     }

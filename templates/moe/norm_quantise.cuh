@@ -10,7 +10,7 @@
 
 template <class C>
 __device__ void norm_quantise(const bf16 *columns, const float *partials, const bf16 *gain,
-                              const float *input_gscale, bf16 *h1, u8 *codes, e4m3 *scales) {
+                              const float *input_gscale, u8 *codes, e4m3 *scales) {
     static_assert(C::kWidth == C::kBlocks * 16 && C::kWidth == C::kCodeBytes * 2,
                   "codes and scales must fit the width");
     constexpr u32 kThreads = C::kWarps * 32;
@@ -27,8 +27,6 @@ __device__ void norm_quantise(const bf16 *columns, const float *partials, const 
     float v[kSlots][16];
     pooled_local<C, kSlots>(v, columns, partials, row);
     pooled_norm<C, kSlots>(v, held_gain, scratch);
-    if constexpr (C::kHasH1 != 0)
-        pooled_write<C, kSlots>(v, h1, row);
     quantise_row<C, kSlots>(v, global, codes, scales, row);
 }
 

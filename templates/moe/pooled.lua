@@ -139,13 +139,10 @@ function pooled.norm_quantise(exchange)
     local constants = pooled.append(pooled.constants(exchange), {
         const "kCodeBytes" { type = "int", min = 8, doc = "bytes of a row's codes" },
         const "kBlocks" { type = "int", min = 1, doc = "blocks of 16 values in a row" },
-        const "kHasH1" { type = "int", has = "h1", doc = "1: h1 is wanted as well" },
     })
     local args = pooled.append(pooled.inputs(exchange), {
         arg "input_gscale" { dir = "in", dtype = "f32", shape = { 1 },
                              port = "quantise.input_gscale" },
-        arg "h1" { dir = "out", dtype = "bf16", shape = { "kRows", "kWidth" },
-                   port = "expert_norm.h1", optional = true },
         arg "codes" { dir = "out", dtype = "u8", shape = { "kRows", "kCodeBytes" },
                       port = "quantise.codes" },
         arg "scales" { dir = "out", dtype = "e4m3", shape = { "kRows", "kBlocks" },

@@ -15,7 +15,7 @@ void lathe_ref_moe_exchange_norm_quantise(lathe_ref *r);
 template <int rows, int width, int ranks, int splits, int warps>
 struct Config {
     static constexpr int kRows = rows, kWidth = width, kColumns = width / ranks, kSplits = splits;
-    static constexpr int kCodeBytes = width / 2, kBlocks = width / 16, kHasH1 = rows % 2;
+    static constexpr int kCodeBytes = width / 2, kBlocks = width / 16;
     static constexpr int kCenter = rows % 2, kWarps = warps, kRanks = ranks;
     static constexpr u64 kSlotBytes = 2ull * rows * (width / ranks);
     static constexpr double kEps = 1e-5;
@@ -68,15 +68,10 @@ static void payload(std::vector<u16> &columns) {
 
 template <class C>
 static void describe(Kernel &k) {
-    LATHE_CONSTANTS(k, C, kRows, kWidth, kColumns, kCodeBytes, kBlocks, kSplits, kCenter, kHasH1,
-                    kEps);
+    LATHE_CONSTANTS(k, C, kRows, kWidth, kColumns, kCodeBytes, kBlocks, kSplits, kCenter, kEps);
     k.ranks(C::kRanks);
     k.in("gain", {C::kWidth}).normal(0.2, 0.6);
     k.in("input_gscale", {1}).fill(311.7);
-    if (C::kHasH1)
-        k.out("h1", {C::kRows, C::kWidth});
-    else
-        k.null("h1");
     k.out("codes", {C::kRows, C::kCodeBytes});
     k.out("scales", {C::kRows, C::kBlocks});
     k.mailbox("mailbox", C::kSlotBytes);

@@ -8,15 +8,15 @@
 
 extern "C" void lathe_ref_moe_norm_quantise(lathe_ref *r);
 
-template <int rows, int width, int splits, int has_h1, int warps>
+template <int rows, int width, int splits, int warps>
 struct Config {
     static constexpr int kRows = rows, kWidth = width, kCodeBytes = width / 2, kBlocks = width / 16;
-    static constexpr int kSplits = splits, kCenter = rows % 2, kHasH1 = has_h1, kWarps = warps;
+    static constexpr int kSplits = splits, kCenter = rows % 2, kWarps = warps;
     static constexpr double kEps = 1e-5;
 };
-using Tiny = Config<5, 64, 0, 1, 1>;
-using Odd = Config<6, 1040, 3, 1, 1>; // 65 blocks: three slots, the last nearly empty
-using Real = Config<8, 4096, 2, 0, 8>;
+using Tiny = Config<5, 64, 0, 1>;
+using Odd = Config<6, 1040, 3, 1>; // 65 blocks: three slots, the last nearly empty
+using Real = Config<8, 4096, 2, 8>;
 
 template <class C>
 static double pooled(int64_t i) {
@@ -52,7 +52,7 @@ static double gain(int64_t i) {
 template <class C>
 static void check(const char *name, double global) {
     Kernel k(name, norm_quantise<C>, lathe_ref_moe_norm_quantise);
-    LATHE_CONSTANTS(k, C, kRows, kWidth, kCodeBytes, kBlocks, kSplits, kCenter, kHasH1, kEps);
+    LATHE_CONSTANTS(k, C, kRows, kWidth, kCodeBytes, kBlocks, kSplits, kCenter, kEps);
     if (C::kSplits == 0) {
         k.in("columns", {C::kRows, C::kWidth})
             .each([](int, int64_t i) { return pooled<C>(i); })
@@ -69,10 +69,6 @@ static void check(const char *name, double global) {
     }
     k.in("gain", {C::kWidth}).each([](int, int64_t i) { return gain<C>(i); });
     k.in("input_gscale", {1}).fill(global);
-    if (C::kHasH1)
-        k.out("h1", {C::kRows, C::kWidth});
-    else
-        k.null("h1");
     k.out("codes", {C::kRows, C::kCodeBytes});
     k.out("scales", {C::kRows, C::kBlocks});
     k.launch({C::kRows}, C::kWarps * 32, C::kWarps * 4);
