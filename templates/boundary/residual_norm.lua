@@ -29,11 +29,15 @@ return provider "boundary/residual_norm" {
     tactics = rows.tactics,
     default = rows.default,
     unsupported = function(c, arch)
+        local reason = alone(arch, { "rank_sum", "gather" })
+        if reason then
+            return reason
+        end
         if c.kColumns % 8 ~= 0 or (c.kColumns > 0 and c.kRanks * c.kColumns ~= c.kHidden) then
             return "the ranks' columns must make the width in multiples of 8, found " .. c.kRanks .. " times " .. c.kColumns
                 .. " of " .. c.kHidden
         end
-        return alone(arch, { "rank_sum", "gather" }) or rows.unsupported(c)
+        return rows.unsupported(c)
     end,
     early = true,
     triggers = true,

@@ -98,6 +98,60 @@ Test(published, an_exchange_carries_one_value_at_a_time) {
                  "from provider fix/send (body: part \"down\")", "no launch has received yet");
 }
 
+/* The base layout with the product published at the end of each layer, and before the first. */
+static const char *across_layers(void) {
+    const char *layout = case_replace(case_base(), SEND);
+    layout = case_replace(layout, "use \"fix/add\" { parts = { \"add\" } }",
+                          "use \"fix/receive\" { parts = { \"add\" } },\n"
+                          "use \"fix/norm\" { parts = { \"norm0\" } },\n"
+                          "use \"fix/send\" { parts = { \"down0\" } }");
+    layout = case_replace(layout, "use \"fix/copy\" { parts = { \"end\" } }",
+                          "use \"fix/receive\" { parts = { \"end\" } }");
+    const char *add = "        part \"add\" \"add\" { reads = { b = \"y\", s = \"s\", alpha = "
+                      "\"alpha\" }, writes = { s_out = \"t\" } },\n";
+    layout =
+        case_replace(case_replace(layout, add, ""), "    return {\n        part \"norm\"",
+                     lathe_arena_print(case_arena, "    return {\n%s        part \"norm\"", add));
+    layout = case_replace(
+        layout, "writes = { b = \"s\" } } },",
+        "writes = { b = \"s\" } },\n"
+        "part \"norm0\" \"norm\" { reads = { s = \"s\", gain = \"gain\" }, writes = { x = \"x\" }, "
+        "set = { eps = 1e-5 } },\n"
+        "part \"down0\" \"gemm\" { reads = { x = \"x\", w = \"square\" }, writes = { y = \"y\" } } "
+        "},");
+    layout = case_replace(layout, "weight \"down\"",
+                          "weight \"square\" { \"bf16\", H, H, from = { tensor \"l.{l}.sq\" { "
+                          "\"bf16\", H, H } } },\nweight \"down\"");
+    return case_replace(layout, "part \"end\" \"copy\" { reads = { a = \"s\" }, writes = { b = ",
+                        "part \"end\" \"add\" { reads = { b = \"y\", s = \"s\", alpha = "
+                        "\"alpha\" }, writes = { s_out = ");
+}
+
+Test(published, crosses_layers) {
+    cr_assert(case_generate(across_layers(), (lathe_generate_options){.tp = 2}), "%s",
+              case_result.message);
+    const char *step = case_read(case_path("out/step.json"));
+    size_t bound = 0;
+    for (const char *c = step; (c = strstr(c, "{\"mailbox\": \"sum\", \"value\": \"y\"}")); c++)
+        bound++;
+    cr_assert_eq(bound, 4, "%zu", bound); /* prologue, layer twice, epilogue */
+    /* Without the first publisher the first layer has nothing to receive. */
+    REFUSED_FROM(
+        case_replace(across_layers(), "writes = { y = \"y\" } } },", "writes = { y = \"h\" } } },"),
+        "part \"down0\"", "\"h\"");
+    /* A layer may not be met with nothing published where it was wired to receive. */
+    const char *layout =
+        case_replace(across_layers(), "kind \"body\" { parts = body() } },",
+                     "kind \"body\" { parts = body() }, kind \"last\" { parts = {\n"
+                     "part \"add\" \"add\" { reads = { b = \"y\", s = \"s\", alpha = "
+                     "\"alpha\" }, writes = { s_out = \"t\" } } } } },");
+    REFUSED_FROM(case_replace(layout, "{ \"body\", \"body\", \"body\" }",
+                              "{ \"body\", \"last\", \"body\" }"),
+                 "kind \"body\", layer 2: \"y\"", "is not written here",
+                 "but rank_partials bf16 [1, 64] through exchange \"sum\" from provider fix/send "
+                 "(prologue: part \"down0\") in an earlier layer of the kind");
+}
+
 Test(published, must_be_received) {
     const char *layout =
         case_replace(case_replace(case_base(), SEND), "{ b = \"y\", s", "{ b = \"x\", s");
