@@ -171,10 +171,13 @@ function pooled.norm_quantise(exchange)
         tactics = pooled.tactics,
         default = pooled.default,
         unsupported = function(c, arch)
+            local reason = refused(c, arch)
+            if reason then
+                return reason
+            end
             if c.kCodeBytes * 2 ~= c.kWidth or c.kBlocks * 16 ~= c.kWidth then
                 return "codes and scales must have width / 2 and width / 16 elements a row"
             end
-            return refused(c, arch)
         end,
         early = true,
         triggers = true,
