@@ -50,7 +50,7 @@ local function local_sizes(size)
     n.qkvg = 2 * n.q_dim + 2 * n.kv_heads * size.head_dim
     n.pooled = split(size.pooled, "pooler rows", 16)
     n.hidden = split(size.hidden, "unpooler rows", 16)
-    n.vocab = split(size.vocab, "vocabulary rows", 16)
+    n.vocab = split(size.vocab, "vocabulary rows", 4)
     n.experts = split(size.experts, "experts")
     return n
 end

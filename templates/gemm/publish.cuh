@@ -18,6 +18,7 @@ __device__ __forceinline__ u32x4 publish_packet(f32x4 low, f32x4 high) {
 template <class C>
 __device__ void publish_gemm(const bf16 *x, const bf16 *w, Mailbox *y_columns, Mailbox *y_parts) {
     using S = Stream<C::kRows, C::kN, C::kK, 1, C::kTiles, C::kWarps, C::kSteps>;
+    static_assert(S::kWholeTiles, "N must be a multiple of 16");
     u64 *const peers = reinterpret_cast<u64 *>(dynamic_shared());
     float *const shared = reinterpret_cast<float *>(dynamic_shared() + kLamportShared);
     const int row0 = static_cast<int>(block_id()) * S::kBlockRows;

@@ -9,6 +9,7 @@
 template <class C>
 __device__ void skinny_gemm(const bf16 *x, const bf16 *w, bf16 *y, float *y_partials) {
     using S = Stream<C::kRows, C::kN, C::kK, C::kSplits, C::kTiles, C::kWarps, C::kSteps>;
+    static_assert(S::kWholeTiles, "N must be a multiple of 16");
     static_assert(C::kPartials == 1 || C::kSplits == 1, "a whole output has one slice of k");
     float *const shared = reinterpret_cast<float *>(dynamic_shared());
     const int row0 = static_cast<int>(block_id()) * S::kBlockRows,

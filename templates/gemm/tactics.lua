@@ -119,14 +119,23 @@ function stream.tactics(c, arch, partials)
     return list_tactics(c, arch, partials and { 1, 2, 4, 8 } or {})
 end
 
--- Why a shape cannot be served, or nil.
-function stream.unsupported(c)
-    if c.kN % 16 ~= 0 then
-        return "N must be a multiple of 16, found " .. c.kN
+-- Why a shape cannot be served, or nil. `unit`: what N must be a multiple of.
+local function unsupported(c, unit)
+    if c.kN % unit ~= 0 then
+        return "N must be a multiple of " .. unit .. ", found " .. c.kN
     end
     if c.kK % 16 ~= 0 then
         return "K must be a multiple of 16, found " .. c.kK
     end
+end
+
+function stream.unsupported(c)
+    return unsupported(c, 16)
+end
+
+-- With a last tile of fewer rows: the vocabulary of 202048 over 8 and 16 ranks.
+function stream.unsupported_ragged(c)
+    return unsupported(c, 4)
 end
 
 return stream

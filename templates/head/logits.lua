@@ -8,7 +8,7 @@ return provider "head/logits" {
     entry = "capped_logits",
     constants = {
         const "kRows" { type = "int", min = 1, max = 32, doc = "tokens of the step" },
-        const "kN" { type = "int", min = 16, max = 1048576, doc = "rows of the vocabulary" },
+        const "kN" { type = "int", min = 4, max = 1048576, doc = "rows of the vocabulary" },
         const "kK" { type = "int", min = 16, max = 1048576, doc = "width of the stream" },
         const "kMultiplier" { type = "float", from = "logits.multiplier", doc = "of the product" },
         const "kCap" { type = "float", from = "soft_cap.cap", doc = "bound of a logit" },
@@ -30,7 +30,7 @@ return provider "head/logits" {
     end,
     tactics = function(c, arch) return stream.tactics(c, arch, false) end,
     default = function(c, arch) return stream.rule(c, arch, false) end,
-    unsupported = stream.unsupported,
+    unsupported = stream.unsupported_ragged,
     early = true,
     triggers = true,
 }

@@ -14,6 +14,12 @@ struct Tiny : Common {
 struct Odd : Common {
     static constexpr int kRows = 9, kN = 176, kK = 112, kTiles = 4, kWarps = 2, kSteps = 1;
 };
+struct Ragged : Common { // a last tile of 12 rows
+    static constexpr int kRows = 3, kN = 156, kK = 112, kTiles = 2, kWarps = 2, kSteps = 1;
+};
+struct Sliver : Common { // one of 4, less than half a tile
+    static constexpr int kRows = 2, kN = 20, kK = 48, kTiles = 1, kWarps = 1, kSteps = 2;
+};
 struct Real : Common {
     static constexpr int kRows = 8, kN = 512, kK = 1024, kTiles = 4, kWarps = 8, kSteps = 2;
 };
@@ -36,6 +42,8 @@ static void check(const char *name, double scale) {
 int main() {
     check<Tiny>("tiny", 1);
     check<Odd>("odd", 3);
+    check<Ragged>("ragged", 2);
+    check<Sliver>("sliver", 1);
     check<Real>("real", 1);
     check<Real>("real, saturated", 1000);
     check<Real>("real, faint", 1e-4);

@@ -17,7 +17,7 @@
  * shorter. kTiles: 16-row tiles of a block; kSteps: steps that a warp has in flight per tile. */
 template <int kRows_, int kN_, int kK_, int kSplits_, int kTiles_, int kWarps_, int kSteps_>
 struct Stream {
-    static_assert(kN_ % 16 == 0 && kK_ % 16 == 0, "N and K must be multiples of 16");
+    static_assert(kN_ % 4 == 0 && kK_ % 16 == 0, "N in multiples of 4, K in multiples of 16");
     static_assert(kRows_ >= 1 && kRows_ <= 32, "between 1 and 32 tokens");
     static constexpr int kRows = kRows_, kN = kN_, kK = kK_;
     static constexpr int kTiles = kTiles_, kWarps = kWarps_, kSteps = kSteps_;
@@ -29,7 +29,7 @@ struct Stream {
     static constexpr int kBlockRows = kTiles * 16;
     static constexpr int kPitch =
         kBlockRows + 4; /* floats; 4 mod 16 keeps the fragment stores free of conflicts */
-    static constexpr bool kWholeBlocks = kN % kBlockRows == 0;
+    static constexpr bool kWholeBlocks = kN % kBlockRows == 0, kWholeTiles = kN % 16 == 0;
     static constexpr bool kWholePasses =
         kK % 32 == 0 && kAllSteps % kSplits_ == 0 && kSliceSteps % (kWarps * kSteps) == 0;
 };
@@ -56,7 +56,7 @@ __device__ __forceinline__ int stream_k(int slice, int pass, int i, int q) {
     return in_slice < S::kSliceSteps && k < S::kK ? k : -1;
 }
 
-/* One tile's weights of a pass: a lane's 16 bytes of rows g and g + 8. */
+/* One tile's weights of a pass: a lane's 16 bytes of rows g and g + 8; zero past the last row. */
 template <class S>
 __device__ __forceinline__ void stream_fetch(u32x4 (&a)[S::kSteps][2], const bf16 *w, int row0,
                                              int slice, int pass) {
@@ -69,8 +69,10 @@ __device__ __forceinline__ void stream_fetch(u32x4 (&a)[S::kSteps][2], const bf1
             continue;
         }
         const bf16 *const from = w + static_cast<long long>(row0 + at.g) * S::kK + k;
-        a[i][0] = load_weight16(from);
-        a[i][1] = load_weight16(from + 8ll * S::kK);
+        const bool has_low = S::kWholeTiles || row0 + at.g < S::kN;
+        const bool has_high = S::kWholeTiles || row0 + at.g + 8 < S::kN;
+        a[i][0] = has_low ? load_weight16(from) : u32x4{0, 0, 0, 0};
+        a[i][1] = has_high ? load_weight16(from + 8ll * S::kK) : u32x4{0, 0, 0, 0};
     }
 }
 
