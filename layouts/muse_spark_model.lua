@@ -42,7 +42,9 @@ local function max_rows(size)
 end
 
 -- Shapes of one rank. `split` refuses a TP size that does not serve them.
-local function local_sizes(size)
+-- NVFP4 experts are whole on one rank each where the deployment sets `ep`, and on one rank; else every rank has a slice of the
+-- intermediate width of all of them. Those of the bf16 edge layers are always whole.
+local function local_sizes(size, d)
     local n = {}
     n.heads = split(size.heads, "query heads")
     n.kv_heads = split(size.kv_heads, "kv heads")
@@ -52,6 +54,9 @@ local function local_sizes(size)
     n.hidden = split(size.hidden, "unpooler rows", 16)
     n.vocab = split(size.vocab, "vocabulary rows", 4)
     n.experts = split(size.experts, "experts")
+    n.sliced = d.tp > 1 and not d.set.ep
+    n.fp4_experts = n.sliced and size.experts or n.experts
+    n.inter = n.sliced and split(size.inter, "intermediate width of the experts", 16) or size.inter
     return n
 end
 
@@ -97,8 +102,8 @@ local function declare_values(size, n, d)
         value "moe.h1" { "bf16", rows, P },
         value "moe.codes" { "u8", rows, P // 2 },
         value "moe.scales" { "e4m3", rows, P // 16 },
-        value "moe.codes2" { "u8", rows_max, I // 2 },
-        value "moe.scales2" { "e4m3", rows_max, I // 16 },
+        value "moe.codes2" { "u8", rows_max, n.inter // 2 },
+        value "moe.scales2" { "e4m3", rows_max, n.inter // 16 },
         value "moe.act" { "bf16", rows_max, I },
         value "moe.rows" { "bf16", gemm2_rows, P },
         value "moe.m" { "bf16", rows, P },
@@ -112,9 +117,9 @@ local function declare_values(size, n, d)
         value "ffn.alpha" { "f32", H, per = "layer" },
         value "ffn.beta" { "f32", H, per = "layer" },
         value "expert.input_gscale" { "f32", 1, per = "layer" },
-        value "expert.gate_alpha" { "f32", n.experts, per = "layer" },
-        value "expert.up_alpha" { "f32", n.experts, per = "layer" },
-        value "expert.alpha" { "f32", n.experts, per = "layer" },
+        value "expert.gate_alpha" { "f32", n.fp4_experts, per = "layer" },
+        value "expert.up_alpha" { "f32", n.fp4_experts, per = "layer" },
+        value "expert.alpha" { "f32", n.fp4_experts, per = "layer" },
     }
     if d.set.head then
         table.insert(values, value "logits" { "f32", rows, n.vocab, output = true })
@@ -135,6 +140,14 @@ local function declare_weights(size, n)
     end
     local function scalars(name, suffix, init, ...)
         return weight(name) { "f32", E, ..., from = { tensor(LAYER .. suffix) { "f32", E, ..., init = init } } }
+    end
+    -- Section 7: whole experts, or of each expert a slice of its gate rows and of its up rows, and the same columns of `down`.
+    local gate_up = n.sliced and { axis = 1, groups = 2 } or { axis = 0, groups = 1 }
+    local down = n.sliced and { axis = 2, groups = 1 } or { axis = 0, groups = 1 }
+    local function experts(name, suffix, dtype, init, here, whole, cut)
+        return weight(name) { dtype, n.fp4_experts, here[1], here[2],
+            from = { tensor(LAYER .. suffix) { dtype, E, whole[1], whole[2], shard = cut.axis, groups = cut.groups,
+                                               init = init } } }
     end
     return {
         weight "embed" { "bf16", n.vocab, H,
@@ -170,14 +183,12 @@ local function declare_weights(size, n)
         weight "edge.w2" { "bf16", n.experts, P, I,
             from = { tensor(LAYER .. "mlp.experts.down_proj") { "bf16", E, P, I, shard = 0, init = "weight" } } },
         -- NVFP4 layers
-        weight "expert.w13" { "u8", n.experts, 2 * I, P // 2,
-            from = { tensor(LAYER .. "mlp.experts.gate_up_proj") { "u8", E, 2 * I, P // 2, shard = 0, init = "codes" } } },
-        weight "expert.w13.scales" { "e4m3", n.experts, 2 * I, P // 16,
-            from = { tensor(LAYER .. "mlp.experts.gate_up_proj_weight_scale") { "e4m3", E, 2 * I, P // 16, shard = 0, init = "scales" } } },
-        weight "expert.w2" { "u8", n.experts, P, I // 2,
-            from = { tensor(LAYER .. "mlp.experts.down_proj") { "u8", E, P, I // 2, shard = 0, init = "codes" } } },
-        weight "expert.w2.scales" { "e4m3", n.experts, P, I // 16,
-            from = { tensor(LAYER .. "mlp.experts.down_proj_weight_scale") { "e4m3", E, P, I // 16, shard = 0, init = "scales" } } },
+        experts("expert.w13", "mlp.experts.gate_up_proj", "u8", "codes", { 2 * n.inter, P // 2 }, { 2 * I, P // 2 }, gate_up),
+        experts("expert.w13.scales", "mlp.experts.gate_up_proj_weight_scale", "e4m3", "scales", { 2 * n.inter, P // 16 },
+                { 2 * I, P // 16 }, gate_up),
+        experts("expert.w2", "mlp.experts.down_proj", "u8", "codes", { P, n.inter // 2 }, { P, I // 2 }, down),
+        experts("expert.w2.scales", "mlp.experts.down_proj_weight_scale", "e4m3", "scales", { P, n.inter // 16 }, { P, I // 16 },
+                down),
         scalars("expert.scale13", "mlp.experts.gate_up_proj_weight_scale_2", "global_scale", 2),
         scalars("expert.input13", "mlp.experts.gate_up_proj_input_scale", "input_scale", 2),
         scalars("expert.scale2", "mlp.experts.down_proj_weight_scale_2", "global_scale"),
@@ -300,6 +311,27 @@ local function bf16_experts()
     }
 end
 
+-- Section 5.1. Rows of sliced experts are complete only after their sum over the ranks, and then each rank has the whole output;
+-- whole experts are normed and weighted where they lie, and the ranks' outputs are summed.
+local function tail(sliced)
+    local parts, rows, partial = {}, "moe.rows", "moe.parts"
+    if sliced then
+        parts, rows, partial = {
+            part "moe.route_sum" "route_sum" { reads = { rows = "moe.rows" }, writes = { y = "moe.rows.all" } },
+        }, "moe.rows.all", "moe.m"
+    end
+    append(parts, {
+        part "moe.post_norm" "post_expert_norm" {
+            reads = { rows = rows, expanded_to_permuted = "meta.expanded_to_permuted", gain = "post_expert.gain" },
+            writes = { n = "moe.n" }, set = { eps = POST_EPS, center = 1 } },
+        part "moe.sum" "weighted_sum" { reads = { n = "moe.n", weights = "moe.weights" }, writes = { partial = partial } },
+    })
+    if not sliced then
+        table.insert(parts, part "moe.combine" "combine" { reads = { partial = "moe.parts" }, writes = { m = "moe.m" } })
+    end
+    return parts
+end
+
 -- Section 5. Router and routing of NVFP4 layers run beside the pooler, those of the bf16 edge layers in series.
 local function moe(n, k)
     local group = k.full and "full" or "sliding"
@@ -313,7 +345,8 @@ local function moe(n, k)
                        expanded_to_permuted = "meta.expanded_to_permuted", permuted_to_token = "meta.permuted_to_token",
                        histogram = "meta.histogram", counts = "meta.counts", cta_expert = "meta.cta_expert",
                        cta_limit = "meta.cta_limit", ctas = "meta.ctas" },
-            set = { scale = OUTPUT_MULTIPLIER, bf16_weights = k.bf16 and 1 or 0, local_experts = n.experts,
+            set = { scale = OUTPUT_MULTIPLIER, bf16_weights = k.bf16 and 1 or 0,
+                    local_experts = k.bf16 and n.experts or n.fp4_experts,
                     tile = TILE, epsilon = ROUTE_EPS } },
         part "moe.pool" "gemm" { reads = { x = "mid.x", w = "pool.w" }, writes = { y = "moe.h0" } },
         part "moe.gather" "pool_gather" { reads = { columns = "moe.h0" }, writes = { h0 = "moe.h0.all" } },
@@ -321,14 +354,8 @@ local function moe(n, k)
             reads = { h0 = "moe.h0.all", gain = "pre_expert.gain" }, writes = { h1 = h1 }, set = { eps = RMS_EPS, center = 1 } },
     }
     append(parts, k.bf16 and bf16_experts() or nvfp4_experts())
-    append(parts, {
-        part "moe.post_norm" "post_expert_norm" {
-            reads = { rows = "moe.rows", expanded_to_permuted = "meta.expanded_to_permuted", gain = "post_expert.gain" },
-            writes = { n = "moe.n" }, set = { eps = POST_EPS, center = 1 } },
-        part "moe.sum" "weighted_sum" { reads = { n = "moe.n", weights = "moe.weights" }, writes = { partial = "moe.parts" } },
-        part "moe.combine" "combine" { reads = { partial = "moe.parts" }, writes = { m = "moe.m" } },
-        part "moe.unpool" "gemm" { reads = { x = "moe.m", w = "unpool.w" }, writes = { y = "moe.f" } },
-    })
+    append(parts, tail(n.sliced and not k.bf16))
+    table.insert(parts, part "moe.unpool" "gemm" { reads = { x = "moe.m", w = "unpool.w" }, writes = { y = "moe.f" } })
     return parts
 end
 
@@ -370,7 +397,7 @@ local function layer_kind(size, d, l)
 end
 
 local function build_model(size, d)
-    local n = local_sizes(size)
+    local n = local_sizes(size, d)
     local kinds, layers, seen = {}, {}, {}
     for l = 0, size.layers - 1 do
         local k = layer_kind(size, d, l)

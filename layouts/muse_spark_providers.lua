@@ -94,23 +94,41 @@ local function dense_providers(c)
     return list
 end
 
+-- How the pooler's columns come together and the experts' outputs are summed.
+local expert_exchanges <const> = {
+    alone = function()
+        return {
+            use "moe/norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } },
+            use "moe/expert_norm" { parts = { "moe.gather", "edge.norm" } },
+            use "moe/tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
+        }
+    end,
+    push = function()
+        return {
+            use "moe/exchange_norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } },
+            use "moe/exchange_expert_norm" { parts = { "moe.gather", "edge.norm" } },
+            use "moe/exchange_route_tail" { parts = { "moe.route_sum", "moe.post_norm", "moe.sum" } },
+            use "moe/exchange_tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
+        }
+    end,
+}
+
 -- Providers of the pooler and the experts.
 local function moe_providers(c)
-    return {
+    local list = {
         use "moe/router" { parts = { "moe.router" }, stream = "side" },
         use "moe/routing" { parts = { "moe.routing" }, stream = "side" },
         use "moe/router" { parts = { "edge.router" } },
         use "moe/routing" { parts = { "edge.routing" } },
         use "gemm/skinny" { parts = { "moe.pool" }, options = { partials = c.splits } },
-        use "moe/norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } },
-        use "moe/expert_norm" { parts = { "moe.gather", "edge.norm" } },
         use "moe/nvfp4_gemm1" { parts = { "moe.gemm1", "moe.swiglu" } },
         use "moe/nvfp4_gemm2" { parts = { "moe.gemm2" } },
         use "moe/bf16_gemm1" { parts = { "edge.gemm1", "edge.swiglu" } },
         use "moe/bf16_gemm2" { parts = { "edge.gemm2" } },
-        use "moe/tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
         use "prepare/expert_scalars" { parts = { "prepare.scalars" } },
     }
+    append(list, pick(expert_exchanges, c.experts or (c.tp == 1 and "alone" or "push"), "exchanging around the experts")())
+    return list
 end
 
 local providers = {}

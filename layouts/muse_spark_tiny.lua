@@ -8,11 +8,16 @@ local size = {
     vocab = 512, window = 40, full = { 1, 3 }, bf16 = { 0, 3 },
 }
 
+local function serve(tp, name)
+    return deployment { tp = tp, name = name, max_context = 128, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } }, aux = { 2 },
+                        set = { head = true, ep = name == "ep" }, provide = muse_spark.providers { tp = tp, splits = 1 } }
+end
+
 return layout "muse_spark_tiny" {
     doc = "Muse Spark in miniature, for machines without a GPU",
     deployments = {
-        deployment { tp = 1, max_context = 128, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } }, aux = { 2 },
-                     set = { head = true }, provide = muse_spark.local_providers(1) },
+        serve(1), serve(2), serve(4), serve(8), serve(16),
+        serve(2, "ep"), serve(4, "ep"), serve(8, "ep"), serve(16, "ep"),
     },
     model = function(d)
         return muse_spark.build(size, d)
