@@ -109,6 +109,8 @@ static lathe_status warm_up(lathe_engine *e) {
         lathe_status status = launch_list(e, &e->variants[v]);
         if (status == LATHE_OK)
             status = lathe_engine_synchronize(e);
+        if (status == LATHE_OK)
+            status = lathe_engine_check_peers(e);
         if (status != LATHE_OK)
             return status;
     }

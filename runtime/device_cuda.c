@@ -142,6 +142,10 @@ static lathe_status load_function(cuda_device *d, lathe_kernel *k, const void *i
         status = cuda_check(
             d, "cuFuncSetAttribute",
             d->driver.function_set(k->function, CU_FUNCTION_DYNAMIC_SHARED, (int)shared_bytes));
+    /* Code that is loaded at its first launch waits for the device, where a rank may be polling for
+     * this very launch. */
+    if (status == LATHE_OK)
+        status = cuda_check(d, "cuFuncLoad", d->driver.function_load(k->function));
     return status;
 }
 

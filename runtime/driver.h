@@ -115,6 +115,7 @@ typedef struct {
     X(module_unload, cuModuleUnload, (cu_module module))                                           \
     X(module_function, cuModuleGetFunction,                                                        \
       (cu_function * function, cu_module module, const char *name))                                \
+    X(function_load, cuFuncLoad, (cu_function function))                                           \
     X(function_set, cuFuncSetAttribute, (cu_function function, int attribute, int value))          \
     X(launch, cuLaunchKernelEx,                                                                    \
       (const cu_launch_config *config, cu_function function, void **parameters, void **extra))     \

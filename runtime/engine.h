@@ -83,10 +83,6 @@ typedef struct {
 } lathe_engine_fault;
 LATHE_CHECKED lathe_status lathe_engine_read_fault(lathe_engine *e, lathe_engine_fault *fault);
 
-/* engine_fault.c: LATHE_PEER_LOST or LATHE_DISAGREE, with rank, peer, layer and operation, where a
- * kernel of this rank or of a peer gave up a wait. */
-LATHE_CHECKED lathe_status lathe_engine_check_peers(lathe_engine *e);
-
 /* engine_collective.c */
 bool lathe_engine_has_collectives(const lathe_engine *e);
 /* Collective, where the step has any: a communicator on every rank or on none. */

@@ -64,6 +64,9 @@ LATHE_CHECKED lathe_status lathe_engine_launch_all(lathe_engine *engine, int var
 /* Replays the variant's graph. */
 LATHE_CHECKED lathe_status lathe_engine_replay(lathe_engine *engine, int variant);
 LATHE_CHECKED lathe_status lathe_engine_synchronize(lathe_engine *engine);
+/* LATHE_PEER_LOST or LATHE_DISAGREE, with rank, peer, layer and operation, where a kernel of this
+ * rank or of a peer gave up a wait. After synchronize. */
+LATHE_CHECKED lathe_status lathe_engine_check_peers(lathe_engine *engine);
 
 /* For tests of faults: this rank's count of the exchanges of a mailbox goes one ahead. */
 LATHE_CHECKED lathe_status lathe_engine_skew(lathe_engine *engine, int mailbox);

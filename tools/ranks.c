@@ -22,6 +22,8 @@ typedef struct {
 static void *act(void *context) {
     member *m = context;
     m->status = m->source ? lathe_build(m->engine, m->source) : lathe_engine_synchronize(m->engine);
+    if (!m->source && m->status == LATHE_OK)
+        m->status = lathe_engine_check_peers(m->engine);
     return NULL;
 }
 

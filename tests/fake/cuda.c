@@ -323,6 +323,10 @@ cu_result cuModuleGetFunction(cu_function *function, cu_module module, const cha
     functions = *function;
     return CU_OK;
 }
+cu_result cuFuncLoad(cu_function function) {
+    ENTER();
+    return function ? CU_OK : INVALID;
+}
 cu_result cuFuncSetAttribute(cu_function function, int attribute, int value) {
     ENTER();
     (void)function;
