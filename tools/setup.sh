@@ -5,6 +5,10 @@
 set -eu
 cd "$(dirname "$0")/.."
 build=${LATHE_BUILD:-build}
+case $build in
+/*) fetched=$build/nvidia ;;
+*) fetched=$PWD/$build/nvidia ;;
+esac
 
 say() {
     printf '%s\n' "$*" >&2
@@ -27,7 +31,7 @@ need_packages() {
 # NVRTC 12.9 is the first that knows every architecture we generate for; an older one is passed over.
 find_nvrtc() {
     for candidate in ${LATHE_NVRTC:-} /usr/local/cuda/lib64/libnvrtc.so.13 /usr/local/cuda/lib64/libnvrtc.so.12 \
-        "$PWD/$build"/nvidia/nvidia/*/lib/libnvrtc.so.1[23]; do
+        "$fetched"/nvidia/*/lib/libnvrtc.so.1[23]; do
         [ -e "$candidate" ] || continue
         case $(readlink -f "$candidate") in
         *libnvrtc.so.12.[0-8].*) continue ;;
@@ -42,9 +46,10 @@ find_nvrtc() {
 fetch_nvrtc() {
     find_nvrtc && return 0
     need_packages python3-pip
-    say "fetching NVRTC from PyPI into $build/nvidia"
+    say "fetching NVRTC from PyPI into $fetched"
     mkdir -p "$build"
-    python3 -m pip install --quiet --disable-pip-version-check --no-deps --target "$build/nvidia" nvidia-cuda-nvrtc
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps \
+        --target "$fetched" "nvidia-cuda-nvrtc>=13.0,<14"
     find_nvrtc || say "NVRTC is still missing: cubins cannot be built"
 }
 
