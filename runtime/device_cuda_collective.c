@@ -9,6 +9,7 @@
 #include "group.h"
 
 #define CREATE_NS 120000000000ull /* connections between hosts take seconds */
+#define LARGEST ((size_t)1 << 18)
 
 /* What every rank tells before a communicator is made. */
 typedef struct {
@@ -49,6 +50,29 @@ static lathe_status exchange_id(cuda_device *d, lathe_group *group, nccl_id *id)
     return check_offers(d, all, group->world);
 }
 
+/* The library connects the ranks at the first collectives of a size; that takes long, may not fall
+ * into a step, and not into a capture. */
+static lathe_status connect_ranks(cuda_device *d, lathe_device *base, int world) {
+    static const size_t counts[] = {4, 4096, LARGEST};
+    void *memory = NULL;
+    const size_t bytes = LARGEST * sizeof(float) * (size_t)(world + 1);
+    lathe_status status = base->ops->alloc(base, bytes, &memory);
+    if (status == LATHE_OK)
+        status = base->ops->fill(base, memory, 0, bytes);
+    char *to = (char *)memory + LARGEST * sizeof(float);
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0] && status == LATHE_OK; ++i) {
+        status = lathe_comm_all_reduce(&d->comm, memory, to, counts[i], NCCL_FLOAT32, d->streams[0],
+                                       message_of(d));
+        if (status == LATHE_OK)
+            status = lathe_comm_all_gather(&d->comm, memory, to, counts[i] * sizeof(float),
+                                           NCCL_BYTE, d->streams[0], message_of(d));
+    }
+    if (status == LATHE_OK)
+        status = lathe_comm_wait(&d->comm, &d->driver, d->streams[0], message_of(d));
+    base->ops->release(base, memory);
+    return status;
+}
+
 lathe_status cuda_open_collectives(lathe_device *base, lathe_group *group, uint64_t timeout_ns) {
     cuda_device *d = (cuda_device *)base;
     nccl_id id;
@@ -61,8 +85,11 @@ lathe_status cuda_open_collectives(lathe_device *base, lathe_group *group, uint6
     if (status == LATHE_OK)
         status = lathe_comm_create(&d->nccl, group->rank, group->world, &id, CREATE_NS, &d->comm,
                                    message_of(d));
+    if (status == LATHE_OK) {
+        status = connect_ranks(d, base, group->world);
+        d->collective = true;
+    }
     d->comm.timeout_ns = timeout_ns;
-    d->collective = status == LATHE_OK;
     return status;
 }
 

@@ -122,18 +122,18 @@ lathe_status lathe_ranks_create(const lathe_options *options, lathe_ranks *ranks
     return status;
 }
 
-/* All ranks find the same: they see the same libraries. */
-static bool meets_by_nccl(const lathe_options *options) {
+/* All ranks find the same: they see the same libraries. NCCL wants a GPU for each. */
+static bool meets_by_nccl(const lathe_options *options, int world, int gpus) {
     char text[256];
     lathe_nccl nccl;
-    if (options->device != LATHE_DEVICE_CUDA ||
+    if (options->device != LATHE_DEVICE_CUDA || world > gpus ||
         lathe_nccl_open(NULL, &nccl, (lathe_message_buffer){text, sizeof text}) != LATHE_OK)
         return false;
     lathe_nccl_close(&nccl);
     return true;
 }
 
-static lathe_status meet_processes(const lathe_options *o, int world, const char *meet,
+static lathe_status meet_processes(const lathe_options *o, int world, int gpus, const char *meet,
                                    lathe_group **group, char *message, size_t size) {
     char path[4096];
     if (!lathe_path_join(path, sizeof path, meet, "group")) {
@@ -146,7 +146,7 @@ static lathe_status meet_processes(const lathe_options *o, int world, const char
                                       .ordinal = o->ordinal,
                                       .timeout_ns = MEETING_NS,
                                       .file = path};
-    return meets_by_nccl(o)
+    return meets_by_nccl(o, world, gpus)
                ? lathe_group_nccl_create(&by_nccl, group, message, size)
                : lathe_group_file_create(path, o->rank, world, MEETING_NS, group, message, size);
 }
@@ -161,7 +161,7 @@ lathe_status lathe_ranks_create_one(const lathe_options *options, int rank, cons
         return status;
     o.rank = ranks->first = rank;
     o.ordinal = gpus > 0 ? rank % gpus : 0;
-    status = meet_processes(&o, ranks->world, meet, &ranks->groups[0], message, size);
+    status = meet_processes(&o, ranks->world, gpus, meet, &ranks->groups[0], message, size);
     if (status != LATHE_OK)
         return status;
     o.group = ranks->groups[0];

@@ -11,13 +11,15 @@ mkdir -p "$pack/lib"
 ldd "$pack/lathe" | awk '/liblua|libjansson|libxxhash|libboost/ { print $3 }' | while read -r library; do
     cp -L "$library" "$pack/lib/"
 done
-# add LAYOUT TP: generates and compiles.
+# add LAYOUT TP [DEPLOYMENT]: generates and compiles.
 add() {
-    out=$pack/generated/$(basename "$1")-tp$2-sm_90a
-    LD_LIBRARY_PATH=$pack/lib "$pack/lathe" gen "layouts/$1.lua" --tp "$2" --arch sm_90a --out "$out"
+    out=$pack/generated/$(basename "$1")-tp$2${3:+-$3}-sm_90a
+    LD_LIBRARY_PATH=$pack/lib "$pack/lathe" gen "layouts/$1.lua" --tp "$2" ${3:+--deployment "$3"} --arch sm_90a --out "$out"
     LD_LIBRARY_PATH=$pack/lib "$pack/lathe" build "$out" --cache "$pack/cache"
 }
 add muse_spark_tiny 1
 add muse_spark_slice 1
 add cases/mini 1
 add attention_block 2
+add attention_block 2 publish
+add attention_block 2 nccl

@@ -223,7 +223,7 @@ Test(nccl, a_rank_that_stops_coming_ends_the_others) {
 /* Two devices of one process whose steps hold a collective. */
 typedef struct {
     lathe_meeting *meeting;
-    int rank;
+    int rank, stuck;
     lathe_status status;
     char message[1024];
     float sum[4], all[8];
@@ -249,6 +249,8 @@ static void *step(void *context) {
         d->ops->collective(d, 0, LATHE_COLLECTIVE_ALL_REDUCE, LATHE_SCALAR_F32, from, to, 4);
     cr_assert_eq(s->status, LATHE_INVALID); /* not open yet */
     s->status = d->ops->open_collectives(d, g, SECOND);
+    cr_assert_eq(lathe_group_barrier(g), LATHE_OK);
+    fake_cuda_open()->never_ready = s->stuck;
     if (s->status == LATHE_OK)
         s->status = d->ops->record_begin(d);
     if (s->status == LATHE_OK)
@@ -280,12 +282,12 @@ static void *step(void *context) {
     return NULL;
 }
 
-static void run_steppers(stepper s[2]) {
+static void run_steppers(stepper s[2], int stuck) {
     pthread_t threads[2];
     lathe_meeting *meeting;
     cr_assert_eq(lathe_meeting_create(2, 20 * SECOND, &meeting), LATHE_OK);
     for (int r = 0; r < 2; ++r) {
-        s[r] = (stepper){.meeting = meeting, .rank = r};
+        s[r] = (stepper){.meeting = meeting, .rank = r, .stuck = stuck};
         pthread_create(&threads[r], NULL, step, &s[r]);
     }
     for (int r = 0; r < 2; ++r)
@@ -297,7 +299,7 @@ Test(nccl, a_step_holds_collectives) {
     fake_nccl *nccl = fake_nccl_open();
     stepper s[2];
     setenv("LATHE_NCCL", FAKE_NCCL, 1);
-    run_steppers(s);
+    run_steppers(s, 0);
     for (int r = 0; r < 2; ++r) {
         cr_assert_eq(s[r].status, LATHE_OK, "%s", s[r].message);
         for (int i = 0; i < 4; ++i) {
@@ -316,12 +318,10 @@ Test(nccl, a_step_holds_collectives) {
 }
 
 Test(nccl, collectives_end_when_their_stream_does_not) {
-    fake_cuda *gpu = fake_cuda_open();
     fake_nccl *nccl = fake_nccl_open();
     stepper s[2];
     setenv("LATHE_NCCL", FAKE_NCCL, 1);
-    gpu->never_ready = 1;
-    run_steppers(s);
+    run_steppers(s, 1);
     for (int r = 0; r < 2; ++r) {
         cr_assert_eq(s[r].status, LATHE_PEER_LOST);
         cr_assert(strstr(s[r].message, "did not come within 1.0 s") ||
@@ -335,7 +335,7 @@ Test(nccl, collectives_end_when_their_stream_does_not) {
 Test(nccl, without_nccl_no_rank_goes_on) {
     stepper s[2];
     setenv("LATHE_NCCL", "/nowhere", 1);
-    run_steppers(s);
+    run_steppers(s, 0);
     for (int r = 0; r < 2; ++r) {
         cr_assert_eq(s[r].status, LATHE_NO_DEVICE);
         cr_assert(strstr(s[r].message, "NCCL is missing"), "%s", s[r].message);

@@ -1,0 +1,94 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# On a machine with two H200s, after tests/gpu/pack.sh: two ranks as threads of one process and as processes of their own, by
+# mailboxes and by NCCL: checks, 10,000 steps whose bits must stay and be alike on both ranks, memcheck, and a rank that is
+# killed. OUT (default build-gpu/out) receives the logs; the last lines are a table of verdicts.
+set -u
+cd "$(dirname "$0")/../.."
+pack=build-gpu
+out=${OUT:-$pack/out}
+steps=${STEPS:-10000}
+mkdir -p "$out"
+export LD_LIBRARY_PATH=$PWD/$pack/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# NCCL sums in the order of its algorithm, so that is pinned; multicast is never used.
+export NCCL_ALGO=${NCCL_ALGO:-Ring} NCCL_PROTO=${NCCL_PROTO:-LL128} NCCL_NVLS_ENABLE=0
+# A Python environment brings NCCL where the system does not.
+if [ -z "${LATHE_NCCL:-}" ]; then
+    LATHE_NCCL=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0] + "/lib")' 2>/dev/null)
+    if [ -d "$LATHE_NCCL" ]; then export LATHE_NCCL; else unset LATHE_NCCL; fi
+fi
+lathe="$pack/lathe"
+: >"$out/verdicts"
+
+# check NAME COMMAND...: runs it, keeps its log, notes verdict and seconds.
+check() {
+    name=$1
+    shift
+    began=$(date +%s)
+    timeout "${LIMIT:-200}" "$@" >"$out/$name.log" 2>&1
+    status=$?
+    printf '%-28s exit %d  %4d s  %s\n' "$name" "$status" $(($(date +%s) - began)) "$(tail -n 1 "$out/$name.log")" >>"$out/verdicts"
+}
+
+# run NAME DIRECTORY OPTIONS...
+run() {
+    name=$1
+    directory=$2
+    shift 2
+    check "$name" "$lathe" run "$pack/generated/$directory-sm_90a" --device cuda --cache "$pack/cache" "$@"
+}
+
+# both NAME DIRECTORY: the references, then steps in either way.
+both() {
+    [ -d "$pack/generated/$2-sm_90a" ] || return 0
+    run "$1-check" "$2" --check --failures --weights calm:1 --replays 100
+    run "$1-threads" "$2" --steps "$steps"
+    run "$1-processes" "$2" --steps "$steps" --processes
+}
+
+# Rank 1 of two processes is killed in the middle: rank 0 must say so and end.
+kill_one() {
+    [ -d "$pack/generated/$2-sm_90a" ] || return 0
+    "$lathe" run "$pack/generated/$2-sm_90a" --device cuda --cache "$pack/cache" --steps 10000000 --variant 1x1 --processes \
+        >"$out/$1.log" 2>&1 &
+    whole=$!
+    sleep 15
+    began=$(date +%s)
+    for file in /proc/[0-9]*/cmdline; do
+        process=${file#/proc/}
+        process=${process%/cmdline}
+        [ "$(awk '/^PPid/ { print $2 }' "/proc/$process/status" 2>/dev/null)" = "$whole" ] || continue
+        tr '\0' ' ' <"$file" | grep -q -- '--rank 1 ' && kill -9 "$process"
+    done
+    wait "$whole"
+    status=$?
+    verdict=1
+    [ "$status" = 3 ] && grep -q 'rank 0: .*rank' "$out/$1.log" && verdict=0
+    printf '%-28s exit %d  %4d s  %s\n' "$1" "$verdict" $(($(date +%s) - began)) "$(grep '^rank 0' "$out/$1.log" | tail -n 1)" \
+        >>"$out/verdicts"
+}
+
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+nvidia-smi topo -m 2>/dev/null
+echo "NCCL: ${LATHE_NCCL:-where the loader finds it}"
+for part in ${PARTS:-block publish nccl tiny lost memcheck}; do
+    case $part in
+    block) both block attention_block-tp2 ;;
+    publish) both publish attention_block-tp2-publish ;;
+    nccl) both nccl attention_block-tp2-nccl ;;
+    tiny) both tiny muse_spark_tiny-tp2 ;;
+    lost)
+        kill_one lost-mailbox attention_block-tp2
+        kill_one lost-nccl attention_block-tp2-nccl
+        ;;
+    memcheck) # everything is slow under it, so the ranks wait longer for each other
+        for directory in attention_block-tp2 muse_spark_tiny-tp2; do
+            [ -d "$pack/generated/$directory-sm_90a" ] || continue
+            check "memcheck-$directory" compute-sanitizer --tool memcheck --error-exitcode 9 "$lathe" run \
+                "$pack/generated/$directory-sm_90a" --device cuda --cache "$pack/cache" --timeout 60000
+        done
+        ;;
+    esac
+done
+cat "$out/verdicts"
+! grep -qv ' exit 0 ' "$out/verdicts"
