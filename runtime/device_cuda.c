@@ -75,7 +75,7 @@ static void cuda_release(lathe_device *base, void *memory) {
 
 static lathe_status wait_main(cuda_device *d) {
     d->synchronizations++;
-    if (d->collective)
+    if (d->pending)
         return cuda_wait_collectives(d);
     return cuda_check(d, "cuStreamSynchronize", d->driver.stream_synchronize(d->streams[0]));
 }

@@ -19,7 +19,8 @@ typedef struct {
     uint64_t allocations, synchronizations;
     lathe_nccl nccl;
     lathe_comm comm;
-    bool collective; /* steps hold collectives: waits are bounded */
+    bool collective; /* there is a communicator */
+    bool pending;    /* a collective was enqueued since the last wait: the next one is bounded */
 } cuda_device;
 
 struct lathe_kernel {

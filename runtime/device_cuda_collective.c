@@ -133,11 +133,15 @@ lathe_status cuda_collective(lathe_device *base, int stream, lathe_collective ki
     lathe_status status = cuda_enter(d);
     if (status == LATHE_OK)
         status = enqueue(d, stream, kind, dtype, from, to, count);
+    d->pending = d->pending || !d->recording;
     return status == LATHE_OK && d->recording ? cuda_record_launch(d, d->streams[stream], NULL)
                                               : status;
 }
 
-/* Where the steps hold collectives a wait must end though a rank is lost. */
+/* It must end though a rank is lost; then it stays an error. */
 lathe_status cuda_wait_collectives(cuda_device *d) {
-    return lathe_comm_wait(&d->comm, &d->driver, d->streams[0], message_of(d));
+    const lathe_status status =
+        lathe_comm_wait(&d->comm, &d->driver, d->streams[0], message_of(d));
+    d->pending = status != LATHE_OK;
+    return status;
 }

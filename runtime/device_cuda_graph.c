@@ -103,6 +103,7 @@ lathe_status cuda_record_end(lathe_device *base, lathe_graph **graph) {
 lathe_status cuda_replay(lathe_device *base, lathe_graph *graph) {
     cuda_device *d = (cuda_device *)base;
     const lathe_status status = cuda_enter(d);
+    d->pending = d->pending || graph->collective;
     return status == LATHE_OK
                ? cuda_check(d, "cuGraphLaunch", d->driver.graph_launch(graph->exec, d->streams[0]))
                : status;

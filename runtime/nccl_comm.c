@@ -50,8 +50,9 @@ static lathe_status refuse_lost(const lathe_comm *c, lathe_message_buffer messag
 
 static lathe_status fail_late(lathe_comm *c, const char *call, lathe_message_buffer message) {
     char why[160];
-    snprintf(why, sizeof why, "%s: a rank did not come within %.1f s (NCCL does not say which)",
-             call, (double)c->timeout_ns * 1e-9);
+    snprintf(why, sizeof why,
+             "%s: a rank did not come within %.1f s (NCCL says neither which nor where)", call,
+             (double)c->timeout_ns * 1e-9);
     lathe_comm_abort(c, why);
     return lathe_fail(message, LATHE_PEER_LOST, "rank %d: %s", c->rank, why);
 }

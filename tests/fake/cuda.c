@@ -281,7 +281,9 @@ cu_result cuIpcCloseMemHandle(cu_address address) {
 }
 cu_result cuMemcpyHtoDAsync_v2(cu_address to, const void *from, size_t bytes, cu_stream stream) {
     ENTER();
-    memcpy((void *)(uintptr_t)to, from, bytes);
+    const struct shared *s = find_shared(to);
+    if (!state.lose_writes || !s || !s->foreign)
+        memcpy((void *)(uintptr_t)to, from, bytes);
     return stream->capture ? INVALID : CU_OK;
 }
 cu_result cuMemcpyDtoHAsync_v2(void *to, cu_address from, size_t bytes, cu_stream stream) {

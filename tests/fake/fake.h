@@ -24,6 +24,7 @@ typedef struct {
     int fail_result; /* with this; 0: CUDA_ERROR_UNKNOWN */
     int extra_edge;  /* a capture gets an edge that nobody asked for */
     int no_sharing;  /* memory cannot be shared with other processes */
+    int lose_writes; /* what is written into another process's memory does not arrive */
     int never_ready; /* a stream's work does not end */
     /* seen */
     int calls;

@@ -4,7 +4,7 @@
 # mailboxes and by NCCL: checks, 10,000 steps whose bits must stay and be alike on both ranks, memcheck, and a rank that is
 # killed. OUT (default build-gpu/out) receives the logs; the last lines are a table of verdicts.
 set -u
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit 2
 pack=build-gpu
 out=${OUT:-$pack/out}
 steps=${STEPS:-10000}

@@ -82,8 +82,8 @@ Test(processes, a_rank_that_is_killed_does_not_hang_the_others) {
     char command[512], mark[64], text[16384] = "";
     snprintf(mark, sizeof mark, "--seed %d", (int)getpid());
     snprintf(command, sizeof command,
-             "exec %s run %s --tp 2 --processes --steps 100000 %s --variant 1x1 2>&1", LATHE_BINARY,
-             BLOCK, mark);
+             "exec %s run %s --tp 2 --processes --steps 100000 --timeout 100 %s --variant 1x1 2>&1",
+             LATHE_BINARY, BLOCK, mark);
     FILE *f = popen(command, "r");
     cr_assert_not_null(f);
     snprintf(command, sizeof command, "%s --variant 1x1 --rank 1", mark);
@@ -102,11 +102,13 @@ Test(processes, a_rank_that_is_killed_does_not_hang_the_others) {
 }
 
 /* An engine of one rank on the fakes, in a process of its own. */
-static int be_rank(const char *directory, const char *meet, int rank, int unshared) {
+static int be_rank(const char *directory, const char *meet, int rank, const char *refusal) {
     char text[2048] = "", path[600];
     lathe_group *g;
     lathe_engine *e;
-    fake_cuda_open()->no_sharing = unshared;
+    fake_cuda *gpu = fake_cuda_open();
+    gpu->no_sharing = refusal && strstr(refusal, "not shared");
+    gpu->lose_writes = rank == 0 && refusal && strstr(refusal, "arrive"); /* one direction only */
     snprintf(path, sizeof path, "%s/group", meet);
     if (lathe_group_file_create(path, rank, 2, 20 * SECOND, &g, text, sizeof text) != LATHE_OK)
         return 1;
@@ -125,17 +127,16 @@ static int be_rank(const char *directory, const char *meet, int rank, int unshar
     snprintf(text, sizeof text, "%s", lathe_message(e));
     lathe_destroy(e);
     lathe_group_destroy(g);
-    if (fake_cuda_open()->live != 0)
+    if (gpu->live != 0)
         return 3;
-    if (!unshared) /* mailboxes are open when weights are asked for */
+    if (!refusal) /* mailboxes are open when weights are asked for */
         return status == LATHE_INVALID && strstr(text, "weights: there is no source") ? 0 : 4;
-    return status == LATHE_UNSUPPORTED && strstr(text, "is not shared: cuIpcGetMemHandle") &&
-                   strstr(text, "the name is nccl")
+    return status == LATHE_UNSUPPORTED && strstr(text, refusal) && strstr(text, "the name is nccl")
                ? 0
                : 5;
 }
 
-static void run_pair(int unshared) {
+static void run_pair(const char *refusal) {
     lathe_generated generated;
     char meet[] = "/tmp/lathe-meet-XXXXXX", command[128];
     pid_t ranks[2];
@@ -144,7 +145,7 @@ static void run_pair(int unshared) {
     for (int r = 0; r < 2; ++r) {
         ranks[r] = fork();
         if (ranks[r] == 0)
-            _exit(be_rank(generated.directory, meet, r, unshared));
+            _exit(be_rank(generated.directory, meet, r, refusal));
     }
     for (int r = 0; r < 2; ++r) {
         int status = 0;
@@ -158,9 +159,14 @@ static void run_pair(int unshared) {
 }
 
 Test(processes, mailboxes_are_mapped_and_proved) {
-    run_pair(0);
+    run_pair(NULL);
 }
 
 Test(processes, memory_that_cannot_be_shared_refuses_every_rank) {
-    run_pair(1);
+    run_pair("is not shared: cuIpcGetMemHandle");
+}
+
+/* Rank 1 sees it, both say it. */
+Test(processes, memory_that_does_not_take_writes_refuses_every_rank) {
+    run_pair("rank 1: peer access is claimed, but what rank 0 wrote did not arrive");
 }
