@@ -8,12 +8,14 @@ local size = {
     vocab = 202048, window = 2048, full = { 1, 3 }, bf16 = { 0, 3 },
 }
 
+local function serve(tp)
+    return deployment { tp = tp, max_context = 33024, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } }, aux = { 2 },
+                        set = { head = true }, provide = muse_spark.providers { tp = tp, splits = 1 } }
+end
+
 return layout "muse_spark_slice" {
     doc = "One layer of each kind of Muse Spark Open at full width",
-    deployments = {
-        deployment { tp = 1, max_context = 33024, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } }, aux = { 2 },
-                     set = { head = true }, provide = muse_spark.local_providers(1) },
-    },
+    deployments = { serve(1), serve(2) },
     model = function(d)
         return muse_spark.build(size, d)
     end,

@@ -23,3 +23,6 @@ add cases/mini 1
 add attention_block 2
 add attention_block 2 publish
 add attention_block 2 nccl
+add muse_spark_tiny 2
+add muse_spark_tiny 2 ep
+add muse_spark_slice 2
