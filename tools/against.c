@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * TP n against TP 1, EP against expert TP: the same weights and inputs through two deployments. */
+ * TP n against TP 1, EP against expert TP: the same weights and inputs through two deployments.
+ * The other deployment follows the routes of the one that is checked, as a chained reference
+ * does; where it chose otherwise is listed. */
 #include "against.h"
 
 #include <math.h>
@@ -10,6 +12,8 @@
 #include "compare.h"
 #include "generated.h"
 #include "ranks.h"
+
+#define LAYERS_MAX 256
 
 struct lathe_against {
     lathe_generated generated;
@@ -76,6 +80,114 @@ static int find_variant(const lathe_step_table *t, const lathe_step_variant *v) 
     return -1;
 }
 
+/* What a launch of the routing read and chose, of one layer. */
+typedef struct {
+    int layer;
+    float *logits;
+    int32_t *ids;
+    int64_t rows, experts, top_k;
+} choice;
+
+/* The choices of one deployment, which the other one follows, as a chained reference does. */
+typedef struct {
+    choice list[LAYERS_MAX];
+    int count;
+    FILE *out;
+} choices;
+
+static const lathe_step_value *find_value(const lathe_step_launch *l, const char *arg) {
+    for (int i = 0; i < l->value_count; ++i)
+        if (strcmp(l->values[i].arg->name, arg) == 0)
+            return l->values[i].buffer ? &l->values[i] : NULL;
+    return NULL;
+}
+
+static void free_choice(choice *c) {
+    free(c->logits);
+    free(c->ids);
+    *c = (choice){0};
+}
+
+static lathe_status read_choice(const lathe_outputs_step *s, const lathe_step_launch *l,
+                                choice *c) {
+    const lathe_step_value *logits = find_value(l, "logits");
+    const lathe_step_value *ids = find_value(l, "ids");
+    *c = (choice){.layer = l->layer,
+                  .logits = malloc(logits->bytes),
+                  .ids = malloc(ids->bytes),
+                  .rows = ids->shape.dim[0],
+                  .experts = logits->shape.dim[1],
+                  .top_k = ids->shape.dim[1]};
+    lathe_status status = c->logits && c->ids ? LATHE_OK : LATHE_NO_MEMORY;
+    if (status == LATHE_OK)
+        status = lathe_engine_read(s->engines[0], logits->buffer->name, logits->layer, 0, c->logits,
+                                   logits->bytes);
+    if (status == LATHE_OK)
+        status =
+            lathe_engine_read(s->engines[0], ids->buffer->name, ids->layer, 0, c->ids, ids->bytes);
+    if (status != LATHE_OK)
+        free_choice(c);
+    return status;
+}
+
+static bool chooses(const lathe_step_launch *l) {
+    return l->kernel && strcmp(l->kernel->provider, "moe/routing") == 0;
+}
+
+static lathe_status record(void *context, const lathe_outputs_step *s, const lathe_step_launch *l,
+                           bool *again) {
+    choices *c = context;
+    (void)again;
+    if (!chooses(l) || c->count == LAYERS_MAX)
+        return LATHE_OK;
+    const lathe_status status = read_choice(s, l, &c->list[c->count]);
+    c->count += status == LATHE_OK;
+    return status;
+}
+
+static const choice *find_choice(const choices *c, int layer) {
+    for (int i = 0; i < c->count; ++i)
+        if (c->list[i].layer == layer)
+            return &c->list[i];
+    return NULL;
+}
+
+/* Takes the logits of rows that were routed otherwise from the first deployment; says whether any
+ * were. */
+static bool take_rows(const choices *c, const choice *first, choice *mine) {
+    const size_t ids = (size_t)first->top_k * sizeof *first->ids;
+    const size_t logits = (size_t)first->experts * sizeof *first->logits;
+    bool any = false;
+    for (int64_t row = 0; row < first->rows; ++row) {
+        if (memcmp(first->ids + row * first->top_k, mine->ids + row * first->top_k, ids) == 0)
+            continue;
+        any = true;
+        memcpy(mine->logits + row * first->experts, first->logits + row * first->experts, logits);
+        fprintf(c->out, "    L%02d: row %lld is routed otherwise by the other deployment\n",
+                first->layer, (long long)row);
+    }
+    return any;
+}
+
+static lathe_status follow(void *context, const lathe_outputs_step *s, const lathe_step_launch *l,
+                           bool *again) {
+    choice mine;
+    const choices *c = context;
+    const choice *first = chooses(l) ? find_choice(c, l->layer) : NULL;
+    if (!first)
+        return LATHE_OK;
+    lathe_status status = read_choice(s, l, &mine);
+    if (status != LATHE_OK)
+        return status;
+    *again = take_rows(c, first, &mine);
+    const lathe_step_value *v = find_value(l, "logits");
+    for (int rank = 0; *again && status == LATHE_OK && rank < s->ranks; ++rank)
+        status = lathe_engine_write(s->engines[rank], v->buffer->name, v->layer, 0, mine.logits,
+                                    v->bytes);
+    free_choice(&mine);
+    return status;
+}
+
 /* Line 4: of equal size they differ in how experts are spread. */
 static double allowance(const lathe_against *a, int ranks, double noise) {
     return a->ranks.count == ranks ? LATHE_EXPERTS_TOLERANCE
@@ -109,12 +221,19 @@ lathe_status lathe_against_compare(lathe_against *a, const lathe_outputs_step *s
                  table->variants[step->variant].name);
         return LATHE_INVALID;
     }
+    choices routes = {.out = out};
+    lathe_outputs_step first = *step;
+    first.after = record;
+    other.after = follow;
+    first.after_context = other.after_context = &routes;
     lathe_outputs ours = {0}, theirs = {0};
-    lathe_status status = lathe_outputs_run(step, &ours, message, size);
+    lathe_status status = lathe_outputs_run(&first, &ours, message, size);
     if (status == LATHE_OK)
         status = lathe_outputs_run(&other, &theirs, message, size);
     for (int i = 0; status == LATHE_OK && i < ours.count; ++i)
         compare_output(&theirs, &ours, i, allowance(a, step->ranks, noise), out, failed);
+    for (int i = 0; i < routes.count; ++i)
+        free_choice(&routes.list[i]);
     lathe_outputs_destroy(&ours);
     lathe_outputs_destroy(&theirs);
     return status;

@@ -16,22 +16,58 @@ static lathe_status refuse(char *message, size_t size, lathe_engine *e, lathe_st
     return status;
 }
 
-static lathe_status run_step(const lathe_outputs_step *s, char *message, size_t size) {
-    lathe_step_inputs inputs = {
-        .seed = s->seed, .context = s->context, .padding = s->padding, .garbage = s->garbage};
+/* One launch on every rank, waited for. */
+static lathe_status launch_one(const lathe_outputs_step *s, int index, char *message, size_t size) {
+    int count = 0;
     for (int rank = 0; rank < s->ranks; ++rank) {
-        inputs.rank = rank;
-        lathe_status status =
-            lathe_step_inputs_write(s->engines[rank], s->variant, &inputs, message, size);
+        lathe_engine *e = s->engines[rank];
+        const lathe_status status =
+            lathe_engine_launch(e, &lathe_engine_launches(e, s->variant, &count)[index]);
         if (status != LATHE_OK)
-            return status;
-        status = lathe_engine_launch_all(s->engines[rank], s->variant);
+            return refuse(message, size, e, status);
+    }
+    int rank = 0;
+    const lathe_status status = lathe_ranks_synchronize(s->engines, s->ranks, &rank);
+    return status == LATHE_OK ? status : refuse(message, size, s->engines[rank], status);
+}
+
+static lathe_status run_launches(const lathe_outputs_step *s, char *message, size_t size) {
+    int count = 0;
+    const lathe_step_launch *l = lathe_engine_launches(s->engines[0], s->variant, &count);
+    lathe_status status = LATHE_OK;
+    for (int i = 0; status == LATHE_OK && i < count; ++i) {
+        bool again = false;
+        status = launch_one(s, i, message, size);
+        if (status == LATHE_OK)
+            status = s->after(s->after_context, s, &l[i], &again);
+        if (status == LATHE_OK && again)
+            status = launch_one(s, i, message, size);
+    }
+    return status;
+}
+
+static lathe_status enqueue_all(const lathe_outputs_step *s, char *message, size_t size) {
+    for (int rank = 0; rank < s->ranks; ++rank) {
+        const lathe_status status = lathe_engine_launch_all(s->engines[rank], s->variant);
         if (status != LATHE_OK)
             return refuse(message, size, s->engines[rank], status);
     }
     int rank = 0;
     const lathe_status status = lathe_ranks_synchronize(s->engines, s->ranks, &rank);
     return status == LATHE_OK ? status : refuse(message, size, s->engines[rank], status);
+}
+
+static lathe_status run_step(const lathe_outputs_step *s, char *message, size_t size) {
+    lathe_step_inputs inputs = {
+        .seed = s->seed, .context = s->context, .padding = s->padding, .garbage = s->garbage};
+    for (int rank = 0; rank < s->ranks; ++rank) {
+        inputs.rank = rank;
+        const lathe_status status =
+            lathe_step_inputs_write(s->engines[rank], s->variant, &inputs, message, size);
+        if (status != LATHE_OK)
+            return status;
+    }
+    return s->after ? run_launches(s, message, size) : enqueue_all(s, message, size);
 }
 
 static bool is_output(const lathe_step_value *v) {

@@ -19,7 +19,7 @@ typedef struct {
 } lathe_outputs;
 
 /* A step of one variant on every rank, from seeded inputs. */
-typedef struct {
+typedef struct lathe_outputs_step {
     lathe_engine *const *engines;
     int ranks;
     int variant;
@@ -27,6 +27,11 @@ typedef struct {
     int64_t context;
     bool padding;
     uint64_t garbage; /* as in lathe_step_inputs */
+    /* NULL, or called after every launch, which then is waited for; `launch` is rank 0's. It may
+     * ask for the launch again. */
+    lathe_status (*after)(void *context, const struct lathe_outputs_step *step,
+                          const lathe_step_launch *launch, bool *again);
+    void *after_context;
 } lathe_outputs_step;
 
 /* Writes the inputs, runs the normal schedule, waits, and reads the outputs. */
