@@ -8,12 +8,14 @@ local size = {
     vocab = 128, window = 24, full = { 1 }, bf16 = { 0, 3 },
 }
 
+local function serve(tp, name)
+    return deployment { tp = tp, name = name, max_context = 64, variants = { { 1, 8 } },
+                        set = { head = true, ep = name == "ep" }, provide = muse_spark.providers { tp = tp, splits = 0 } }
+end
+
 return layout "mini" {
     doc = "Sizes of the golden case mini",
-    deployments = {
-        deployment { tp = 1, max_context = 64, variants = { { 1, 8 } }, set = { head = true },
-                     provide = muse_spark.local_providers(0) },
-    },
+    deployments = { serve(1), serve(2), serve(2, "ep") },
     model = function(d)
         return muse_spark.build(size, d)
     end,

@@ -8,12 +8,14 @@ local size = {
     vocab = 320, window = 24, full = { 1 }, bf16 = { 0, 4 },
 }
 
+local function serve(tp, name)
+    return deployment { tp = tp, name = name, max_context = 80, variants = { { 2, 1 }, { 3, 2 } },
+                        set = { head = true, ep = name == "ep" }, provide = muse_spark.providers { tp = tp, splits = 0 } }
+end
+
 return layout "window_edges" {
     doc = "Sizes of the golden case window_edges; its requests of one and of two tokens are two batches",
-    deployments = {
-        deployment { tp = 1, max_context = 80, variants = { { 2, 1 }, { 3, 2 } }, set = { head = true },
-                     provide = muse_spark.local_providers(0) },
-    },
+    deployments = { serve(1), serve(2, "ep") },
     model = function(d)
         return muse_spark.build(size, d)
     end,

@@ -66,3 +66,40 @@ Test(golden, calm_whole_step) {
 Test(golden, window_edges_launch_by_launch) {
     check_launches("window_edges", "tp1", NULL, 5 * 16 + 4);
 }
+
+/* Several ranks: experts sliced, or whole ones by rank. */
+Test(golden, mini_of_two_ranks) {
+    check_launches("mini", "tp2", NULL, 4 * 16 + 4);
+}
+
+Test(golden, mini_of_two_ranks_with_whole_experts) {
+    check_launches("mini", "ep2", "ep", 4 * 16 + 4);
+}
+
+Test(golden, mini_whole_step_of_two_ranks) {
+    check_step("mini", "tp2", NULL);
+}
+
+Test(golden, mini_whole_step_of_two_ranks_with_whole_experts) {
+    check_step("mini", "ep2", "ep");
+}
+
+Test(golden, calm_of_four_ranks) {
+    check_launches("calm_w4a4", "tp4", NULL, 5 * 16 + 4);
+}
+
+Test(golden, calm_of_four_ranks_with_whole_experts) {
+    check_launches("calm_w4a4", "ep4", "ep", 5 * 16 + 4);
+}
+
+Test(golden, calm_whole_step_of_four_ranks) {
+    check_step("calm_w4a4", "tp4", NULL);
+}
+
+Test(golden, calm_whole_step_of_four_ranks_with_whole_experts) {
+    check_step("calm_w4a4", "ep4", "ep");
+}
+
+Test(golden, window_edges_of_two_ranks) {
+    check_launches("window_edges", "ep2", "ep", 5 * 16 + 4);
+}
