@@ -2,6 +2,7 @@
  * Fibres: one per CUDA thread, their stacks, and which runs next. */
 #include "host_internal.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -9,6 +10,10 @@
 #define STACK_BYTES ((size_t)256 * 1024)
 #define GUARD_BYTES ((size_t)4096)
 #define COLOURS ((size_t)16 * 1024)
+/* Stacks of the process with a guard page below them. A guard costs two of the 65530 mappings that
+ * a process may have by default, and many ranks together have more threads in flight than that;
+ * stacks without one lie in one mapping with their neighbours. */
+#define GUARDED_MOST 12000
 
 /* Boost.Context. */
 typedef struct {
@@ -74,6 +79,21 @@ static void body(transfer from) {
     lathe_emu_end(t);
 }
 
+static atomic_int guarded;
+
+static unsigned char *stack_create(void) {
+    unsigned char *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stack == MAP_FAILED)
+        return NULL;
+    if (atomic_fetch_add(&guarded, 1) < GUARDED_MOST &&
+        mprotect(stack, GUARD_BYTES, PROT_NONE) != 0) {
+        munmap(stack, STACK_BYTES);
+        return NULL;
+    }
+    return stack;
+}
+
 host_thread *lathe_emu_thread_create(lathe_emulator *e) {
     host_thread *t = e->free_threads;
     if (t) {
@@ -83,11 +103,8 @@ host_thread *lathe_emu_thread_create(lathe_emulator *e) {
     t = calloc(1, sizeof *t);
     if (!t)
         return NULL;
-    t->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (t->stack == MAP_FAILED || mprotect(t->stack, GUARD_BYTES, PROT_NONE) != 0) {
-        if (t->stack != MAP_FAILED)
-            munmap(t->stack, STACK_BYTES);
+    t->stack = stack_create();
+    if (!t->stack) {
         free(t);
         return NULL;
     }
@@ -112,6 +129,7 @@ void lathe_emu_threads_free(lathe_emulator *e) {
         host_thread *t = e->free_threads;
         e->free_threads = t->next;
         munmap(t->stack, STACK_BYTES);
+        atomic_fetch_sub(&guarded, 1);
         free(t);
     }
 }
