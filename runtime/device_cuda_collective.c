@@ -140,8 +140,7 @@ lathe_status cuda_collective(lathe_device *base, int stream, lathe_collective ki
 
 /* It must end though a rank is lost; then it stays an error. */
 lathe_status cuda_wait_collectives(cuda_device *d) {
-    const lathe_status status =
-        lathe_comm_wait(&d->comm, &d->driver, d->streams[0], message_of(d));
+    const lathe_status status = lathe_comm_wait(&d->comm, &d->driver, d->streams[0], message_of(d));
     d->pending = status != LATHE_OK;
     return status;
 }

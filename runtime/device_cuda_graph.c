@@ -6,6 +6,8 @@
 
 #include "device_cuda.h"
 
+#define MOST_WAITS 16 /* of a node, before those that others imply are taken away */
+
 static void free_graph(cuda_device *d, lathe_graph *g) {
     if (!g)
         return;
@@ -53,7 +55,7 @@ static bool grow(lathe_graph *g) {
 }
 
 /* After a launch the stream waits for exactly the node that the launch became: that is how it is
- * known by number. */
+ * known by number. A collective may become several; one that the stream waits for stands for it. */
 lathe_status cuda_record_launch(cuda_device *d, cu_stream stream, const lathe_kernel *kernel) {
     lathe_graph *g = d->graph;
     int active = 0;
@@ -66,7 +68,7 @@ lathe_status cuda_record_launch(cuda_device *d, cu_stream stream, const lathe_ke
                    d->driver.capture_info(stream, &active, &id, NULL, &waits, &edges, &count));
     if (status != LATHE_OK)
         return status;
-    if (active != CU_CAPTURE_ACTIVE || count != 1)
+    if (active != CU_CAPTURE_ACTIVE || count < 1 || (kernel && count != 1))
         return cuda_refuse(d, LATHE_DEVICE_FAULT, "a launch was not captured as one node");
     if (g->count == g->room && !grow(g))
         return cuda_refuse(d, LATHE_NO_MEMORY, "no memory for a graph");
@@ -151,8 +153,6 @@ static lathe_status read_node(cuda_device *d, const lathe_graph *g, int i, lathe
 
 /* Keeps `depends` ascending. */
 static lathe_status add_edge(cuda_device *d, lathe_graph_node *node, int from, bool programmatic) {
-    if (node->depends[0] == from || node->depends[1] == from)
-        return LATHE_OK;
     if (node->depends[LATHE_STREAMS - 1] >= 0)
         return cuda_refuse(d, LATHE_INVALID, "a graph node has more than %d dependencies",
                            LATHE_STREAMS);
@@ -167,37 +167,94 @@ static lathe_status add_edge(cuda_device *d, lathe_graph_node *node, int from, b
     return LATHE_OK;
 }
 
-/* `to` waits for what a collective's own node `inner` waits for. */
-static lathe_status add_through(cuda_device *d, const lathe_graph *g, lathe_graph_node *to,
-                                cu_graph_node inner, const cu_graph_node *ends, size_t count) {
+static lathe_status read_edges(cuda_device *d, const lathe_graph *g, lathe_graph_node *nodes,
+                               size_t count, const cu_graph_node *ends,
+                               const cu_graph_edge *edges) {
     lathe_status status = LATHE_OK;
     for (size_t i = 0; i < count && status == LATHE_OK; ++i) {
-        if (ends[count + i] != inner)
-            continue;
-        const int from = number_of(g, ends[i]);
-        status =
-            from >= 0 ? add_edge(d, to, from, false) : add_through(d, g, to, ends[i], ends, count);
-    }
-    return status;
-}
-
-static lathe_status read_edges(cuda_device *d, const lathe_graph *g, lathe_graph_node *nodes,
-                               size_t count, cu_graph_node *ends, cu_graph_edge *edges) {
-    lathe_status status = cuda_check(
-        d, "cuGraphGetEdges", d->driver.graph_edges(g->graph, ends, ends + count, edges, &count));
-    for (size_t i = 0; i < count && status == LATHE_OK; ++i) {
         const int from = number_of(g, ends[i]), to = number_of(g, ends[count + i]);
-        if (g->collective && to < 0)
-            continue; /* inside a collective */
-        if (g->collective && from < 0) {
-            status = add_through(d, g, &nodes[to], ends[i], ends, count);
-            continue;
-        }
         if (from < 0 || to < 0)
             return cuda_refuse(d, LATHE_INVALID, "a graph edge joins nodes that were not launched");
         status = add_edge(d, &nodes[to], from, edges[i].type == CU_EDGE_PROGRAMMATIC);
     }
     return status;
+}
+
+/* What one node waits for, directly or through nodes of a library's own. */
+typedef struct {
+    int on[MOST_WAITS];
+    bool programmatic[MOST_WAITS];
+    int count;
+} waits;
+
+static void add_wait(waits *w, int node, bool programmatic) {
+    for (int i = 0; i < w->count; ++i)
+        if (w->on[i] == node)
+            return;
+    if (w->count < MOST_WAITS) {
+        w->on[w->count] = node;
+        w->programmatic[w->count] = programmatic;
+    }
+    w->count++;
+}
+
+static void collect_waits(const lathe_graph *g, cu_graph_node node, size_t count,
+                          const cu_graph_node *ends, const cu_graph_edge *edges, bool direct,
+                          waits *w) {
+    for (size_t i = 0; i < count; ++i) {
+        if (ends[count + i] != node)
+            continue;
+        const int from = number_of(g, ends[i]);
+        if (from < 0)
+            collect_waits(g, ends[i], count, ends, edges, false, w);
+        else
+            add_wait(w, from, direct && edges[i].type == CU_EDGE_PROGRAMMATIC);
+    }
+}
+
+/* Whether node `late` ends after `early`; what both wait for is final. */
+static bool follows(const lathe_graph_node *nodes, int late, int early) {
+    if (late <= early)
+        return late == early;
+    for (int s = 0; s < LATHE_STREAMS; ++s)
+        if (nodes[late].depends[s] >= 0 && follows(nodes, nodes[late].depends[s], early))
+            return true;
+    return false;
+}
+
+/* A library orders its own work too; where the streams imply that order it says nothing. */
+static bool is_implied(const lathe_graph_node *nodes, const waits *w, int i) {
+    for (int k = 0; k < w->count; ++k)
+        if (k != i && follows(nodes, w->on[k], w->on[i]))
+            return true;
+    return false;
+}
+
+static lathe_status read_library_edges(cuda_device *d, const lathe_graph *g,
+                                       lathe_graph_node *nodes, size_t count,
+                                       const cu_graph_node *ends, const cu_graph_edge *edges) {
+    lathe_status status = LATHE_OK;
+    for (int to = 0; to < g->count && status == LATHE_OK; ++to) {
+        waits w = {.count = 0};
+        collect_waits(g, g->nodes[to], count, ends, edges, g->kernels[to] != NULL, &w);
+        if (w.count > MOST_WAITS)
+            return cuda_refuse(d, LATHE_INVALID, "a graph node has more than %d dependencies",
+                               MOST_WAITS);
+        for (int i = 0; i < w.count && status == LATHE_OK; ++i)
+            if (!is_implied(nodes, &w, i))
+                status = add_edge(d, &nodes[to], w.on[i], w.programmatic[i]);
+    }
+    return status;
+}
+
+static lathe_status fill_edges(cuda_device *d, const lathe_graph *g, lathe_graph_node *nodes,
+                               size_t count, cu_graph_node *ends, cu_graph_edge *edges) {
+    const lathe_status status = cuda_check(
+        d, "cuGraphGetEdges", d->driver.graph_edges(g->graph, ends, ends + count, edges, &count));
+    if (status != LATHE_OK)
+        return status;
+    return g->collective ? read_library_edges(d, g, nodes, count, ends, edges)
+                         : read_edges(d, g, nodes, count, ends, edges);
 }
 
 static lathe_status read_all_edges(cuda_device *d, const lathe_graph *g, lathe_graph_node *nodes) {
@@ -208,7 +265,7 @@ static lathe_status read_all_edges(cuda_device *d, const lathe_graph *g, lathe_g
         return status;
     cu_graph_node *ends = calloc(2 * count, sizeof *ends);
     cu_graph_edge *edges = calloc(count, sizeof *edges);
-    status = ends && edges ? read_edges(d, g, nodes, count, ends, edges)
+    status = ends && edges ? fill_edges(d, g, nodes, count, ends, edges)
                            : cuda_refuse(d, LATHE_NO_MEMORY, "no memory for a graph's edges");
     free(ends);
     free(edges);

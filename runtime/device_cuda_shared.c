@@ -63,7 +63,9 @@ void cuda_close_shared(lathe_device *base, void *memory) {
     cuda_device *d = (cuda_device *)base;
     cu_address start = 0;
     size_t bytes = 0;
-    if (memory && cuda_enter(d) == LATHE_OK &&
-        d->driver.memory_range(&start, &bytes, (cu_address)(uintptr_t)memory) == CU_OK)
-        (void)d->driver.shared_close(start);
+    if (!memory || cuda_enter(d) != LATHE_OK)
+        return;
+    if (d->driver.memory_range(&start, &bytes, (cu_address)(uintptr_t)memory) != CU_OK)
+        start = (cu_address)(uintptr_t)memory;
+    (void)d->driver.shared_close(start);
 }

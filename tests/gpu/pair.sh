@@ -38,12 +38,16 @@ run() {
     check "$name" "$lathe" run "$pack/generated/$directory-sm_90a" --device cuda --cache "$pack/cache" "$@"
 }
 
-# both NAME DIRECTORY: the references, then steps in either way.
+# both NAME DIRECTORY OPTIONS...: the references, then steps in either way.
 both() {
-    [ -d "$pack/generated/$2-sm_90a" ] || return 0
-    run "$1-check" "$2" --check --failures --weights calm:1 --replays 100
-    run "$1-threads" "$2" --steps "$steps"
-    run "$1-processes" "$2" --steps "$steps" --processes
+    name=$1
+    directory=$2
+    shift 2
+    [ -d "$pack/generated/$directory-sm_90a" ] || return 0
+    both_name=$name
+    run "$both_name-check" "$directory" --check --failures --weights calm:1 --replays 100 "$@"
+    run "$both_name-threads" "$directory" --steps "$steps" "$@"
+    run "$both_name-processes" "$directory" --steps "$steps" --processes "$@"
 }
 
 # Rank 1 of two processes is killed in the middle: rank 0 must say so and end.
@@ -71,12 +75,16 @@ kill_one() {
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 nvidia-smi topo -m 2>/dev/null
 echo "NCCL: ${LATHE_NCCL:-where the loader finds it}"
-for part in ${PARTS:-block publish nccl tiny lost memcheck}; do
+for part in ${PARTS:-block publish nccl tiny ep slice lost memcheck}; do
     case $part in
     block) both block attention_block-tp2 ;;
     publish) both publish attention_block-tp2-publish ;;
     nccl) both nccl attention_block-tp2-nccl ;;
     tiny) both tiny muse_spark_tiny-tp2 ;;
+    ep) both tiny-ep muse_spark_tiny-tp2-ep ;;
+    slice) # full width; a cache of fewer tokens than the step allows
+        LIMIT=400 both slice muse_spark_slice-tp2 --variant 1x8 --context 2049 --pages 520
+        ;;
     lost)
         kill_one lost-mailbox attention_block-tp2
         kill_one lost-nccl attention_block-tp2-nccl
