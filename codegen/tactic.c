@@ -275,17 +275,39 @@ static void check_exists(const lathe_choice *choice, const lathe_tactic *tactic,
                     choice->provider->name, choice->arch->name);
 }
 
-static lathe_tactic default_tactic(const lathe_choice *choice) {
+/* What the spec's rule returns: one tactic, or a list of them in order of preference. */
+static const lathe_table *ask_rule(const lathe_choice *choice) {
     lathe_arena *arena = lathe_lua_arena(choice->lua);
-    const lathe_provider *p = choice->provider;
-    const lathe_table *t = lathe_tree_make(arena);
-    if (p->otherwise.kind != LATHE_NODE_NIL) {
-        const lathe_node result = call(choice, &p->otherwise, choice->constants, "default");
-        t = lathe_tree_returned(arena, p->otherwise.where, "default", &result);
-    }
-    return make_tactic(
-        choice, t, p->otherwise.where,
-        lathe_arena_print(arena, "%s:%d, rule", p->otherwise.where.file, p->otherwise.where.line));
+    const lathe_node *function = &choice->provider->otherwise;
+    if (function->kind == LATHE_NODE_NIL)
+        return lathe_tree_make(arena);
+    const lathe_node result = call(choice, function, choice->constants, "default");
+    return lathe_tree_returned(arena, function->where, "default", &result);
+}
+
+/* Appends a tactic that is not there yet; those of one name have the same constants. */
+static void add_new(const lathe_choice *choice, const lathe_table *t, lathe_tactic *tactics,
+                    size_t *count) {
+    const lathe_where where = choice->provider->otherwise.where;
+    const lathe_tactic rule = make_tactic(
+        choice, t, where,
+        lathe_arena_print(lathe_lua_arena(choice->lua), "%s:%d, rule", where.file, where.line));
+    for (size_t i = 0; i < *count; i++)
+        if (strcmp(tactics[i].name, rule.name) == 0)
+            return;
+    tactics[(*count)++] = rule;
+}
+
+static void add_rule(const lathe_choice *choice, const lathe_table *rule, lathe_tactic *tactics,
+                     size_t *count) {
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    if (!rule->item_count)
+        add_new(choice, rule, tactics, count);
+    for (size_t i = 0; i < rule->item_count; i++)
+        add_new(choice,
+                lathe_tree_expect(arena, choice->provider->otherwise.where,
+                                  "an entry of what 'default' returns", &rule->items[i], ""),
+                tactics, count);
 }
 
 lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, const char **why) {
@@ -296,7 +318,9 @@ lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, con
                                           choice->rows)
                       : NULL;
     const size_t listed = entry ? entry->choice_count : 0;
-    lathe_tactic *tactics = lathe_arena_alloc(arena, listed + 1, sizeof *tactics);
+    const lathe_table *rule = ask_rule(choice);
+    lathe_tactic *tactics =
+        lathe_arena_alloc(arena, listed + 1 + rule->item_count, sizeof *tactics);
     *count = 0;
     for (size_t i = 0; i < listed; i++) {
         const char *origin =
@@ -305,12 +329,7 @@ lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, con
         check_exists(choice, &tactics[i], entry->where);
         ++*count;
     }
-    const lathe_tactic rule = default_tactic(choice);
-    bool known = false;
-    for (size_t i = 0; i < *count; i++)
-        known = known || strcmp(tactics[i].name, rule.name) == 0;
-    if (!known)
-        tactics[(*count)++] = rule;
+    add_rule(choice, rule, tactics, count);
     *why = entry ? lathe_arena_print(arena, "measured, %s:%d", entry->where.file, entry->where.line)
            : choice->table ? lathe_arena_print(arena, "the spec's rule, no entry in %s for it",
                                                lathe_tactic_file(choice->table))

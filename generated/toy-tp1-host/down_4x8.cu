@@ -10,14 +10,14 @@ struct Down4x8 {
     static constexpr int kRows = 32;    // layouts/toy.lua:29, h[0]
     static constexpr int kN = 96;       // layouts/toy.lua:12, down[0]
     static constexpr int kK = 224;      // layouts/toy.lua:29, h[1]
-    static constexpr int kPartials = 0; // templates/gemm/skinny.lua:28, default
-    static constexpr int kSplits = 1;   // templates/gemm/skinny.lua:14, rule
-    static constexpr int kTiles = 1;    // templates/gemm/skinny.lua:14, rule
-    static constexpr int kWarps = 2;    // templates/gemm/skinny.lua:14, rule
-    static constexpr int kSteps = 1;    // templates/gemm/skinny.lua:14, rule
+    static constexpr int kPartials = 0; // templates/gemm/skinny.lua:29, default
+    static constexpr int kSplits = 1;   // templates/gemm/skinny.lua:17, rule
+    static constexpr int kTiles = 1;    // templates/gemm/skinny.lua:17, rule
+    static constexpr int kWarps = 2;    // templates/gemm/skinny.lua:17, rule
+    static constexpr int kSteps = 1;    // templates/gemm/skinny.lua:17, rule
 };
 
-extern "C" __global__ void __launch_bounds__(64, 16) // 64 registers
+extern "C" __global__ void __launch_bounds__(64, 10) // 96 registers
     toy_down_4x8(const bf16 *x,                      // [32, 224]
                  const bf16 *w,                      // [96, 224]
                  bf16 *y,                            // [32, 96]

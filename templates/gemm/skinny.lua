@@ -3,18 +3,19 @@
 -- products of k in [s L, (s + 1) L), L = 32 ceil(ceil(K / 32) / kSplits).
 local stream = include "gemm/tactics.lua"
 
-local function tactics(c, arch)
-    local list = stream.tactics(c, arch, c.kPartials == 1)
+local function with_splits(list)
     for _, t in ipairs(list) do
         t.kSplits = t.kSplits or 1
     end
     return list
 end
 
+local function tactics(c, arch)
+    return with_splits(stream.tactics(c, arch, c.kPartials == 1))
+end
+
 local function default(c, arch)
-    local t = stream.rule(c, arch, c.kPartials == 1)
-    t.kSplits = t.kSplits or 1
-    return t
+    return with_splits(stream.rule(c, arch, c.kPartials == 1))
 end
 
 return provider "gemm/skinny" {

@@ -13,11 +13,11 @@ function stream.shared(c)
 end
 
 -- Registers of a thread: weights and tokens in flight, sums, and what addresses take; then the next cap at which the
--- compiler was seen not to spill. It wants more on sm_120.
+-- compiler was seen not to spill. It wants more on whatever is newer than sm_90.
 local function cap(c, arch)
     local tokens = ceil_div(c.kRows, 8)
     local need = c.kTiles * c.kSteps * 8 + c.kSteps * tokens * 4 + c.kTiles * tokens * 4 + 14
-    if arch.name == "sm_120a" then
+    if arch.name ~= "sm_90a" then
         need = need + 16
     end
     return need <= 66 and 64 or need <= 82 and 96 or need <= 126 and 128 or 255
@@ -99,10 +99,15 @@ local function list_tactics(c, arch, splits)
     return list
 end
 
--- The least estimate; of those within a thousandth, the first.
+-- A tactic for where `t` does not build: one tile and one step in flight take few registers with any compiler.
+local function careful(t)
+    return { kTiles = 1, kWarps = t.kWarps, kSteps = 1, kSplits = t.kSplits }
+end
+
+-- The least estimate (of those within a thousandth, the first), then what is tried where that one does not build.
 function stream.rule(c, arch, partials)
     if arch.name == "host" then
-        return host_rule(c, partials)
+        return { host_rule(c, partials) }
     end
     local best, least = nil, math.huge
     for _, t in ipairs(list_tactics(c, arch, partials and { rule_splits(c, arch) } or {})) do
@@ -111,7 +116,7 @@ function stream.rule(c, arch, partials)
             best, least = t, time
         end
     end
-    return best
+    return { best, careful(best) }
 end
 
 -- Every tactic that the shape admits.

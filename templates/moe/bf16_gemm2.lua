@@ -65,8 +65,7 @@ return provider "moe/bf16_gemm2" {
             { { 16, 4 }, { 16, 2 }, { 8, 4 }, { 8, 2 }, { 4, 4 }, { 8, 1 }, { 4, 1 } })
     end,
     default = function(c, arch)
-        local host = arch.name == "host"
-        return routed.fit(steps(c), host and 4 or 16, host and 1 or 4, routed.slices(c.kColumns))
+        return routed.rule(arch, steps(c), 4, routed.slices(c.kColumns))
     end,
     unsupported = function(c, arch)
         if c.kWidth % 16 ~= 0 then

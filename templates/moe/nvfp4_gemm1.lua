@@ -88,9 +88,7 @@ return provider "moe/nvfp4_gemm1" {
             { { 16, 2 }, { 8, 2 }, { 8, 4 }, { 4, 2 }, { 16, 1 }, { 8, 1 }, { 4, 1 } })
     end,
     default = function(c, arch)
-        local host = arch.name == "host"
-        local slices = routed.slices(c.kOutBlocks * 16)
-        return routed.fit(steps(c), host and 4 or 16, host and 1 or 2, slices)
+        return routed.rule(arch, steps(c), 2, routed.slices(c.kOutBlocks * 16))
     end,
     unsupported = function(c, arch)
         if c.kCodeBytes ~= c.kBlocks * 8 or c.kOutBytes ~= c.kOutBlocks * 8 then

@@ -76,8 +76,7 @@ return provider "moe/nvfp4_gemm2" {
             { { 16, 2 }, { 8, 2 }, { 8, 4 }, { 4, 2 }, { 16, 1 }, { 8, 1 }, { 4, 1 } })
     end,
     default = function(c, arch)
-        local host = arch.name == "host"
-        return routed.fit(steps(c), host and 4 or 16, host and 1 or 2, routed.slices(c.kWidth))
+        return routed.rule(arch, steps(c), 2, routed.slices(c.kWidth))
     end,
     unsupported = function(c, arch)
         if c.kCodeBytes ~= c.kBlocks * 8 then

@@ -41,6 +41,15 @@ function routed.tactics(steps, width, wishes)
     return list
 end
 
+-- The rule: few warps on the host, which runs a fibre per thread; elsewhere `held` steps a warp and, for where that
+-- does not build, half the warps with one step each, which take few registers.
+function routed.rule(arch, steps, held, slices)
+    if arch.name == "host" then
+        return { routed.fit(steps, 4, 1, slices) }
+    end
+    return { routed.fit(steps, 16, held, slices), routed.fit(steps, 8, 1, slices) }
+end
+
 -- Two buffers of every warp's sums: two sets of 16 rows, eight tokens, 20 floats apart.
 function routed.shared(c)
     return 2 * c.kWarps * 2 * 8 * 20 * 4

@@ -22,6 +22,13 @@ local function tactics(c, arch)
     return list
 end
 
+-- The first; where that does not build, one expert a block, which takes the fewest registers.
+local function default(c, arch)
+    local first = tactics(c, arch)[1]
+    local careful = { kBlockExperts = 1, kWarps = first.kWarps }
+    return arch.name == "host" and first or { first, careful }
+end
+
 return provider "moe/router" {
     doc = "logits[rows, experts] = x[rows, hidden] w[experts, hidden]^T, exact products, fp32 sums",
     parts = { "router" },
@@ -57,7 +64,7 @@ return provider "moe/router" {
         }
     end,
     tactics = tactics,
-    default = function(c, arch) return tactics(c, arch)[1] end,
+    default = default,
     unsupported = function(c, arch)
         if c.kHidden % 4 ~= 0 then
             return "the hidden width must be a multiple of 4 (16-byte loads)"

@@ -174,3 +174,23 @@ Test(tactic, the_committed_table_fits) {
     cr_assert(lathe_generate(&tiny, &case_result), "%s", case_result.message);
     cr_assert_null(strstr(case_result.why, "measured"));
 }
+
+/* Products over weights name what is tried where their first tactic does not build; the host's
+ * compiler refuses none. */
+Test(tactic, weight_kernels_have_a_careful_tactic) {
+    lathe_generate_options o = {.layout = LATHE_SOURCE_DIR "/layouts/muse_spark.lua",
+                                .tp = 1,
+                                .arch = "sm_100a",
+                                .out = case_path("out"),
+                                .no_scan = true};
+    cr_assert(lathe_generate(&o, &case_result), "%s", case_result.message);
+    const char *step = case_read(case_path("out/step.json"));
+    cr_assert(strstr(step, "\"file\": \"attn_qkv_1x8_t1.cu\""));
+    cr_assert(strstr(step, "\"name\": \"kSplits=1,kTiles=1,kWarps=16,kSteps=1\""));
+    const char *line = strstr(case_result.why, "attn_qkv_1x8, ");
+    cr_assert(line && strstr(line, "where the one before does not build"));
+    free(case_result.why);
+    o.arch = "host";
+    cr_assert(lathe_generate(&o, &case_result), "%s", case_result.message);
+    cr_assert_null(strstr(case_read(case_path("out/step.json")), "attn_qkv_1x8_t1.cu"));
+}
