@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "gpu.h"
 
@@ -52,6 +53,7 @@ static const struct {
 static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 static const char *const folders[] = {"", "lib/", "lib64/", "nvidia/cu13/lib/",
                                       "nvidia/cuda_nvrtc/lib/"};
+#define PATH_BYTES ((size_t)4096)
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static bool is_folder(const char *path) {
@@ -65,7 +67,7 @@ static void *open_library(const char *path) {
 }
 
 static void *open_in_folder(const char *folder) {
-    char path[4096];
+    char path[PATH_BYTES + 64];
     for (size_t f = 0; f < COUNT(folders); ++f) {
         for (size_t n = 0; n < COUNT(names); ++n) {
             struct stat info;
@@ -80,13 +82,31 @@ static void *open_in_folder(const char *folder) {
     return NULL;
 }
 
+/* The folder of the running program; "" where it cannot be told. */
+static const char *program_folder(char path[PATH_BYTES]) {
+    const ssize_t length = readlink("/proc/self/exe", path, PATH_BYTES - 1);
+    path[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(path, '/');
+    if (slash)
+        *slash = '\0';
+    return path;
+}
+
+/* Where the scripts that build the program put what they fetch, since what the machine has is
+ * missing or too old: `nvidia` beside the program, with the folders of a Python environment. */
+static void *open_beside(void) {
+    char own[PATH_BYTES], folder[PATH_BYTES + 8];
+    if (!program_folder(own)[0])
+        return NULL;
+    snprintf(folder, sizeof folder, "%s/nvidia", own);
+    return open_in_folder(folder);
+}
+
 static void *open_default(void) {
-    for (size_t n = 0; n < COUNT(names); ++n) {
-        void *library = open_library(names[n]);
-        if (library)
-            return library;
-    }
-    return open_in_folder("/usr/local/cuda");
+    void *library = open_beside();
+    for (size_t n = 0; !library && n < COUNT(names); ++n)
+        library = open_library(names[n]);
+    return library ? library : open_in_folder("/usr/local/cuda");
 }
 
 static lathe_status find_library(const char *where, void **library, lathe_message_buffer message) {
@@ -102,9 +122,11 @@ static lathe_status find_library(const char *where, void **library, lathe_messag
                           "NVRTC is missing: found none at %s (%s), allowed: libnvrtc.so.13 or .12 "
                           "or a folder that holds it",
                           named, where ? "named by the caller" : "LATHE_NVRTC");
+    char own[PATH_BYTES];
     return lathe_fail(message, LATHE_NO_DEVICE,
-                      "NVRTC is missing: neither the loader's path nor /usr/local/cuda holds "
-                      "libnvrtc.so.13 or .12; name it by LATHE_NVRTC");
+                      "NVRTC is missing: %.400s/nvidia, the loader's path and /usr/local/cuda hold "
+                      "no libnvrtc.so.13 or .12; name it by LATHE_NVRTC",
+                      program_folder(own));
 }
 
 static const char *missing_symbol(lathe_nvrtc *n) {

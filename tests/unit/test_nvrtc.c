@@ -52,6 +52,25 @@ Test(nvrtc, the_folders_of_a_python_environment_are_searched) {
     lathe_folder_remove(folder);
 }
 
+/* Before whatever else the machine has; the version tells that it was this one. */
+Test(nvrtc, what_was_fetched_beside_the_program_is_found) {
+    toy t;
+    char folder[] = "/tmp/lathe-test-XXXXXX", path[512];
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/nvidia/nvidia/cu13/lib", folder);
+    cr_assert_eq(lathe_folder_make(path), 0);
+    strcat(path, "/libnvrtc.so.13");
+    cr_assert_eq(symlink(FAKE_NVRTC, path), 0);
+    toy_create(&t);
+    toy_shell("cp %s %s/program", LATHE_BINARY, folder);
+    unsetenv("LATHE_NVRTC");
+    setenv("FAKE_NVRTC_VERSION", "11.8", 1);
+    toy_shell("cd %s && ./program build %s 2>said; test $? = 2", folder, t.directory);
+    toy_shell("grep 'too old: found 11.8' %s/said%s", folder, "");
+    toy_remove(&t);
+    lathe_folder_remove(folder);
+}
+
 Test(nvrtc, eleven_is_too_old) {
     lathe_nvrtc *n;
     setenv("FAKE_NVRTC_VERSION", "11.8", 1);
