@@ -6,7 +6,7 @@
 #include "compile.h"
 #include "sources.h"
 
-#define LATHE_BACKEND_SIGNATURES 16
+#define LATHE_BACKEND_SIGNATURES 50
 
 typedef struct lathe_backend lathe_backend;
 

@@ -61,13 +61,13 @@ static void sign(nvrtc_backend *b, int major, int minor, const char *arch) {
              b->base.allow_spills ? "allowed" : "refused");
 }
 
-/* Cubins that were compiled elsewhere serve without NVRTC: the versions that may have made them,
- * newest first. */
+/* Cubins that were compiled elsewhere serve without NVRTC, whichever version made them: those in
+ * use, newest first, then those that may follow. */
 static void sign_all(nvrtc_backend *b, const char *arch) {
-    static const int versions[][2] = {{13, 4}, {13, 3}, {13, 2}, {13, 1}, {13, 0}, {12, 9},
-                                      {12, 8}, {12, 6}, {12, 5}, {12, 4}, {12, 3}};
-    for (size_t i = 0; i < sizeof versions / sizeof versions[0]; ++i)
-        sign(b, versions[i][0], versions[i][1], arch);
+    static const int majors[] = {13, 12, 14, 15, 16};
+    for (size_t i = 0; i < sizeof majors / sizeof majors[0]; ++i)
+        for (int minor = 9; minor >= 0; --minor)
+            sign(b, majors[i], minor, arch);
 }
 
 static lathe_status open_nvrtc(nvrtc_backend *b, const lathe_compiler_options *options) {
