@@ -109,12 +109,18 @@ static void give_up(lathe_cache *c, int i, const char *reason) {
 static bool open_root(lathe_cache *c, int i) {
     cache_root *root = &c->roots[i];
     pthread_mutex_lock(&c->lock);
-    if (!root->there && !root->refused) {
+    const bool first = !root->there && !root->refused;
+    if (first) {
         root->refused = lathe_folder_make_private(root->base, root->path, sizeof root->path) != 0;
         root->there = !root->refused;
     }
     const bool usable = !root->refused;
     pthread_mutex_unlock(&c->lock);
+    if (first && usable && c->roots[0].base[0])
+        lathe_logger_write(c->log, LATHE_LOG_WARNING,
+                           "the cache has no folder (LATHE_CACHE, XDG_CACHE_HOME and HOME are "
+                           "unset); using a private temporary folder, all is compiled again each "
+                           "time");
     return usable;
 }
 

@@ -308,6 +308,7 @@ Test(cache, no_home_is_no_failure) {
     unsetenv("XDG_CACHE_HOME");
     unsetenv("LATHE_CACHE");
     expect_fallback(NULL);
+    cr_assert(strstr(log_text, "LATHE_CACHE, XDG_CACHE_HOME and HOME are unset"), "%s", log_text);
     setenv("HOME", "/proc/nowhere", 1);
     expect_fallback(NULL);
     cr_assert(strstr(log_text, "cannot be written"), "%s", log_text);
