@@ -41,6 +41,7 @@ static int exit_status(lathe_status status) {
     case LATHE_IO:
     case LATHE_UNSUPPORTED:
     case LATHE_COMPILE:
+    case LATHE_NO_DEVICE: /* no device takes part: a compiler is missing or too old */
         return LATHE_EXIT_USAGE;
     default:
         return LATHE_EXIT_DEVICE;

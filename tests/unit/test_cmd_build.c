@@ -105,15 +105,23 @@ Test(cmd_build, a_template_that_does_not_compile_is_bad_input) {
     expect_stderr("kernel add_1: add_1.cu does not compile: add_1.cu(2): error");
 }
 
-Test(cmd_build, a_missing_nvrtc_is_a_device_failure) {
-    cr_assert_eq(build(t.directory, "/nonexistent", NULL, NULL), LATHE_EXIT_DEVICE);
+Test(cmd_build, a_missing_nvrtc_is_bad_input) {
+    cr_assert_eq(build(t.directory, "/nonexistent", NULL, NULL), LATHE_EXIT_USAGE);
     expect_stderr("NVRTC is missing: found none at /nonexistent");
 }
 
-Test(cmd_build, an_old_nvrtc_is_a_device_failure) {
+Test(cmd_build, an_old_nvrtc_is_bad_input) {
     setenv("FAKE_NVRTC_VERSION", "11.8", 1);
-    cr_assert_eq(build(t.directory, FAKE_NVRTC, NULL, NULL), LATHE_EXIT_DEVICE);
+    cr_assert_eq(build(t.directory, FAKE_NVRTC, NULL, NULL), LATHE_EXIT_USAGE);
     expect_stderr("NVRTC is too old: found 11.8, allowed: 12.0 or newer");
+}
+
+/* Whichever version filled it. */
+Test(cmd_build, a_full_cache_serves_without_nvrtc) {
+    setenv("FAKE_NVRTC_VERSION", "13.5", 1);
+    cr_assert_eq(build(t.directory, FAKE_NVRTC, NULL, NULL), LATHE_EXIT_OK);
+    cr_assert_eq(build(t.directory, "/nonexistent", NULL, NULL), LATHE_EXIT_OK);
+    expect_stdout("0 compiled, 13 from the cache");
 }
 
 Test(cmd_build, wrong_usage) {
