@@ -30,7 +30,7 @@ int lathe_check_writer(const lathe_step_launch *launch) {
 }
 
 /* Elements of one slice, where the value is partial sums and the file holds their sum. */
-static bool is_sum(const lathe_step_value *v, const lathe_npy *array) {
+bool lathe_check_is_sum(const lathe_step_value *v, const lathe_npy *array) {
     return v->arg->form == LATHE_FORM_K_PARTIALS && v->arg->dtype == LATHE_SCALAR_F32 &&
            array->type == LATHE_NPY_U16 && array->count == lathe_step_shape_count(&v->shape, 1);
 }
@@ -50,7 +50,7 @@ static lathe_status write_sum(lathe_check_state *c, int rank, const lathe_step_v
 
 static lathe_status write_value(lathe_check_state *c, int rank, const lathe_step_value *v,
                                 const char *name, const lathe_npy *array) {
-    if (is_sum(v, array))
+    if (lathe_check_is_sum(v, array))
         return write_sum(c, rank, v, array);
     lathe_status status = lathe_named_check(
         name, array, v->arg->dtype, lathe_step_shape_count(&v->shape, 0), c->message, c->size);
@@ -64,7 +64,7 @@ static lathe_status write_value(lathe_check_state *c, int rank, const lathe_step
 }
 
 /* Inputs and caches were written before the step; weights are what the checkpoint says. */
-static bool may_override(const lathe_step_value *v) {
+bool lathe_check_may_override(const lathe_step_value *v) {
     if (lathe_check_receives(v))
         return true;
     if (!v->buffer || (v->arg->dir != LATHE_DIR_IN && v->arg->dir != LATHE_DIR_INOUT))
@@ -106,7 +106,7 @@ static lathe_status override_value(lathe_check_state *c, const lathe_step_launch
 lathe_status lathe_check_override(lathe_check_state *c, const lathe_step_launch *const *launch) {
     lathe_status status = LATHE_OK;
     for (int i = 0; c->options->inputs && status == LATHE_OK && i < launch[0]->value_count; ++i)
-        if (may_override(&launch[0]->values[i]))
+        if (lathe_check_may_override(&launch[0]->values[i]))
             status = override_value(c, launch, i);
     return status;
 }

@@ -102,6 +102,10 @@ LATHE_CHECKED lathe_status lathe_check_empty(lathe_check_state *c, int owner,
  * differs from rank 0, or 0. */
 int lathe_check_alike(const lathe_ref *ref, int index, int *count);
 
+/* Whether a file may replace the value before a launch that has it as argument. */
+bool lathe_check_may_override(const lathe_step_value *value);
+/* Whether the value is partial sums and the file holds their sum: one slice, as bf16. */
+bool lathe_check_is_sum(const lathe_step_value *value, const lathe_npy *array);
 /* Replaces the values that the launch reads by those of the inputs folder. */
 LATHE_CHECKED lathe_status lathe_check_override(lathe_check_state *c,
                                                 const lathe_step_launch *const *launch);

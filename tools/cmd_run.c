@@ -14,6 +14,7 @@
 #include "commands.h"
 #include "generated.h"
 #include "image.h"
+#include "input_files.h"
 #include "processes.h"
 #include "ranks.h"
 #include "run_options.h"
@@ -38,6 +39,8 @@ typedef struct {
     bool is_synthetic;
     lathe_weight_reader reader;
     lathe_image *images[LATHE_GROUP_MAX]; /* of weights, read back once */
+    int replaced;                         /* values within the step that come from files */
+    int runs;                             /* variants and contexts run or checked */
     double began;                         /* seconds */
     char message[MESSAGE_BYTES];
 } run;
@@ -217,6 +220,8 @@ static int check_step(run *r, int variant, int64_t context, uint64_t seed, int *
     if (result.noise > 0)
         printf("; whole step %.1e, noise of 2^-21 jitter %.1e, %d flips", result.worst,
                result.noise, result.flips);
+    if (r->replaced > 0)
+        printf("; %d values replaced from files, so the whole step was not compared", r->replaced);
     putchar('\n');
     fflush(stdout);
     *failed += result.failed;
@@ -273,8 +278,13 @@ static bool is_served(const run *r, int variant, int64_t context) {
 
 static int run_context(run *r, int variant, int64_t context, int *failed) {
     int status = LATHE_EXIT_OK;
-    if (!is_served(r, variant, context))
+    if (!is_served(r, variant, context)) {
+        printf("variant %s, context %lld: left out, shorter than the variant's %lld tokens\n",
+               r->table->variants[variant].name, (long long)context,
+               (long long)r->table->variants[variant].q);
         return status;
+    }
+    ++r->runs;
     if (!r->o.check)
         return run_step(r, variant, context);
     for (int64_t s = 0; status == LATHE_EXIT_OK && s < r->o.steps; ++s)
@@ -305,10 +315,26 @@ static int choose_variant(run *r, int *variant) {
     return fail(LATHE_INVALID, r->message);
 }
 
+/* Every file of --inputs has a place, before anything runs. */
+static int check_inputs(run *r, int variant) {
+    if (!r->o.inputs)
+        return LATHE_EXIT_OK;
+    const lathe_input_files files = {.folder = r->o.inputs,
+                                     .engines = r->ranks.engines,
+                                     .ranks = r->ranks.count,
+                                     .variant = variant,
+                                     .check = r->o.check};
+    const lathe_status status =
+        lathe_input_files_check(&files, &r->replaced, r->message, sizeof r->message);
+    return status == LATHE_OK ? LATHE_EXIT_OK : fail(status, r->message);
+}
+
 static int run_variants(run *r) {
     int only = -1;
     int failed = 0;
     int status = choose_variant(r, &only);
+    if (status == LATHE_EXIT_OK)
+        status = check_inputs(r, only);
     for (int v = 0; status == LATHE_EXIT_OK && v < r->table->variant_count; ++v) {
         if (only >= 0 && v != only)
             continue;
@@ -317,6 +343,9 @@ static int run_variants(run *r) {
         for (int i = 0; status == LATHE_EXIT_OK && i < r->o.context_count; ++i)
             status = run_context(r, v, r->o.contexts[i], &failed);
     }
+    if (status == LATHE_EXIT_OK && r->runs == 0)
+        return fail(LATHE_INVALID, "nothing was run: every context is shorter than the tokens of "
+                                   "its variant; allowed: --context from a variant's q on");
     if (status == LATHE_EXIT_OK && r->o.check)
         printf("%s\n", failed ? "check FAILED" : "check passed");
     return status == LATHE_EXIT_OK && failed ? LATHE_EXIT_CHECK : status;
@@ -328,6 +357,13 @@ static int make_dump_folder(const run *r) {
         (stat(r->o.dump, &st) == 0 && S_ISDIR(st.st_mode)))
         return LATHE_EXIT_OK;
     return fail(LATHE_IO, "the folder of --dump cannot be made");
+}
+
+static int open_inputs(run *r) {
+    if (!r->o.inputs)
+        return LATHE_EXIT_OK;
+    const lathe_status status = lathe_input_files_open(r->o.inputs, r->message, sizeof r->message);
+    return status == LATHE_OK ? LATHE_EXIT_OK : fail(status, r->message);
 }
 
 static void clean_up(run *r) {
@@ -396,6 +432,8 @@ int lathe_cmd_run(int argc, char **argv) {
     }
     r->began = read_clock();
     status = make_dump_folder(r);
+    if (status == LATHE_EXIT_OK)
+        status = open_inputs(r);
     if (status == LATHE_EXIT_OK)
         status = open_generated(r);
     if (status == LATHE_EXIT_OK)

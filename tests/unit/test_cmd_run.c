@@ -4,9 +4,14 @@
 #include <criterion/redirect.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "commands.h"
+#include "input_files.h"
+#include "npy.h"
 #include "run_options.h"
 
 #define TOY LATHE_SOURCE_DIR "/layouts/toy.lua"
@@ -66,4 +71,126 @@ Test(cmd_run, options_are_read) {
     cr_assert_eq(o.context_count, 2);
     cr_assert_eq(o.contexts[1], 2047);
     cr_assert_str_eq(o.weights, "unkind:7");
+}
+
+/* ---- files of --inputs ---- */
+
+static char folder[64];
+static char said[16384];
+
+static void make_folder(void) {
+    strcpy(folder, "test_cmd_run_XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+}
+
+static void remove_folder(void) {
+    char command[128];
+    snprintf(command, sizeof command, "rm -r ./%s", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+static void write_array(const char *name, int rank, const int64_t *shape) {
+    static uint16_t zeros[8 * 224];
+    char path[128];
+    char message[256];
+    lathe_npy a = {.type = LATHE_NPY_U16, .rank = rank, .count = 1, .data = zeros};
+    for (int d = 0; d < rank; ++d)
+        a.count *= a.shape[d] = shape[d];
+    snprintf(path, sizeof path, "%s/%s.npy", folder, name);
+    cr_assert_eq(lathe_npy_write(path, &a, message, sizeof message), LATHE_OK, "%s", message);
+}
+
+#define WRITE(name, ...)                                                                           \
+    write_array(name, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                   \
+                (const int64_t[]){__VA_ARGS__})
+
+/* The run is refused, and says `what` on standard error. */
+static void expect_refused(const char *const *arguments, const char *what) {
+    fflush(stderr);
+    const int old = dup(STDERR_FILENO);
+    FILE *kept = tmpfile();
+    cr_assert(kept && dup2(fileno(kept), STDERR_FILENO) >= 0);
+    const int status = run(arguments);
+    fflush(stderr);
+    dup2(old, STDERR_FILENO);
+    close(old);
+    rewind(kept);
+    said[fread(said, 1, sizeof said - 1, kept)] = 0;
+    fclose(kept);
+    cr_assert_eq(status, LATHE_EXIT_USAGE, "%d: %s", status, said);
+    cr_assert(strstr(said, what), "%s", said);
+}
+
+#define REFUSED(what, ...) expect_refused((const char *const[]){__VA_ARGS__, NULL}, what)
+
+TestSuite(inputs, .init = make_folder, .fini = remove_folder);
+
+Test(inputs, a_folder_that_is_none_is_refused) {
+    REFUSED("No such file", TOY, "--check", "--inputs", "no/such/folder");
+    REFUSED("it is a file", TOY, "--check", "--inputs", TOY);
+    REFUSED("holds no .npy file", TOY, "--check", "--variant", "1x8", "--inputs", folder);
+}
+
+Test(inputs, a_name_without_a_place_is_refused) {
+    WRITE("L01.hh", 8, 224);
+    REFUSED("L01.hh.npy: no launch reads a value of this name", TOY, "--check", "--variant", "1x8",
+            "--inputs", folder);
+    cr_assert(strstr(said, "L01.h"), "%s", said);
+}
+
+Test(inputs, a_layer_beyond_the_last_is_refused) {
+    WRITE("L99.h", 8, 224);
+    REFUSED("the step has 2 layers", TOY, "--check", "--variant", "1x8", "--inputs", folder);
+}
+
+Test(inputs, a_value_without_a_check_is_refused) {
+    WRITE("L00.h", 8, 224);
+    REFUSED("--check only", TOY, "--variant", "1x8", "--inputs", folder);
+}
+
+Test(inputs, a_step_input_without_tokens_is_refused) {
+    WRITE("s", 8, 96);
+    REFUSED("without tokens.npy", TOY, "--check", "--variant", "1x8", "--inputs", folder);
+}
+
+Test(inputs, a_shape_of_the_same_count_is_refused) {
+    WRITE("L00.h", 224, 8);
+    REFUSED("found the shape [224, 8]; allowed: [8, 224]", TOY, "--check", "--variant", "1x8",
+            "--inputs", folder);
+    WRITE("L00.h", 8 * 224);
+    REFUSED("found the shape [1792]", TOY, "--check", "--variant", "1x8", "--inputs", folder);
+}
+
+Test(inputs, replaced_values_are_counted) {
+    char text[8192];
+    cr_redirect_stdout();
+    WRITE("L00.h", 1, 8, 7, 32);
+    cr_assert_eq(RUN(TOY, "--check", "--variant", "1x8", "--inputs", folder), LATHE_EXIT_OK);
+    fflush(stdout);
+    FILE *out = cr_get_redirected_stdout();
+    text[fread(text, 1, sizeof text - 1, out)] = 0;
+    cr_assert(strstr(text, "1 values replaced from files"), "%s", text);
+}
+
+Test(inputs, shapes_that_fit) {
+    const int64_t wanted[] = {8, 4, 6};
+#define FITS(...)                                                                                  \
+    lathe_input_files_fit((const int64_t[]){__VA_ARGS__},                                          \
+                          (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), wanted, 3)
+    cr_assert(FITS(8, 4, 6));
+    cr_assert(FITS(1, 1, 8, 4, 6));
+    cr_assert(FITS(8, 24));
+    cr_assert(FITS(8, 2, 2, 6));
+    cr_assert_not(FITS(8, 6, 4));
+    cr_assert_not(FITS(4, 8, 6));
+    cr_assert_not(FITS(192));
+    cr_assert_not(FITS(2, 4, 24));
+    cr_assert_not(FITS(32, 6));
+    cr_assert_not(FITS(8, 4, 5));
+    cr_assert_not(FITS(8, 12, 2));
+}
+
+Test(cmd_run, a_context_below_the_tokens_is_said_and_checks_nothing) {
+    REFUSED("nothing was run", TOY, "--check", "--variant", "1x8", "--context", "1");
+    REFUSED("nothing was run", TOY, "--variant", "1x8", "--context", "1");
 }
