@@ -87,13 +87,13 @@ static int streams;
 static void *make(size_t bytes) {
     void *memory = calloc(1, bytes);
     if (memory)
-        state.live++;
+        __atomic_fetch_add(&state.live, 1, __ATOMIC_SEQ_CST);
     return memory;
 }
 
 static void drop(void *memory) {
     if (memory)
-        state.live--;
+        __atomic_fetch_sub(&state.live, 1, __ATOMIC_SEQ_CST);
     free(memory);
 }
 
@@ -158,13 +158,13 @@ cu_result cuCtxEnablePeerAccess(cu_context peer, unsigned int flags) {
 cu_result cuDevicePrimaryCtxRetain(cu_context *out, cu_device device) {
     ENTER();
     (void)device;
-    state.live++;
+    __atomic_fetch_add(&state.live, 1, __ATOMIC_SEQ_CST);
     *out = &context;
     return CU_OK;
 }
 cu_result cuDevicePrimaryCtxRelease_v2(cu_device device) {
     (void)device;
-    state.live--;
+    __atomic_fetch_sub(&state.live, 1, __ATOMIC_SEQ_CST);
     return CU_OK;
 }
 cu_result cuCtxSetCurrent(cu_context c) {
@@ -203,7 +203,7 @@ static char *map_shared(int file, size_t bytes, int foreign) {
         if (shared[i].memory)
             continue;
         shared[i] = (struct shared){memory, bytes, file, foreign};
-        state.live++;
+        __atomic_fetch_add(&state.live, 1, __ATOMIC_SEQ_CST);
         pthread_mutex_unlock(&lock);
         return memory;
     }
@@ -216,7 +216,7 @@ static void unmap_shared(struct shared *s) {
     munmap(s->memory, s->bytes);
     close(s->file);
     *s = (struct shared){0};
-    state.live--;
+    __atomic_fetch_sub(&state.live, 1, __ATOMIC_SEQ_CST);
     pthread_mutex_unlock(&lock);
 }
 
@@ -304,6 +304,7 @@ cu_result cuModuleLoadData(cu_module *module, const void *image) {
     return *module && image ? CU_OK : CU_OUT_OF_MEMORY;
 }
 cu_result cuModuleUnload(cu_module module) {
+    pthread_mutex_lock(&lock);
     for (struct cu_function_handle **f = &functions; *f;) {
         struct cu_function_handle *gone = *f;
         if (gone->module != module) {
@@ -313,6 +314,7 @@ cu_result cuModuleUnload(cu_module module) {
         *f = gone->next;
         free(gone);
     }
+    pthread_mutex_unlock(&lock);
     drop(module);
     return CU_OK;
 }
@@ -321,8 +323,10 @@ cu_result cuModuleGetFunction(cu_function *function, cu_module module, const cha
     *function = calloc(1, sizeof **function);
     (*function)->module = module;
     snprintf((*function)->name, sizeof(*function)->name, "%s", name);
+    pthread_mutex_lock(&lock);
     (*function)->next = functions;
     functions = *function;
+    pthread_mutex_unlock(&lock);
     return CU_OK;
 }
 cu_result cuFuncLoad(cu_function function) {

