@@ -3,6 +3,7 @@
  * protocol, and with them the order of a sum, are NCCL's choice for a message of that size unless
  * NCCL_ALGO and NCCL_PROTO pin them; the number of GPU blocks is pinned here. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "device_cuda.h"
@@ -16,6 +17,7 @@ typedef struct {
     nccl_id id; /* rank 0's counts */
     int32_t version;
     int32_t status;
+    char pins[64]; /* of algorithm and protocol: a sum's order hangs on them */
 } offer;
 
 static lathe_message_buffer message_of(cuda_device *d) {
@@ -30,8 +32,18 @@ static lathe_status check_offers(cuda_device *d, const offer *all, int world) {
         if (all[r].version != all[0].version)
             return cuda_refuse(d, LATHE_DISAGREE, "NCCL of rank %d is %d, of rank 0 %d", r,
                                all[r].version, all[0].version);
+        if (memcmp(all[r].pins, all[0].pins, sizeof all[r].pins) != 0)
+            return cuda_refuse(d, LATHE_DISAGREE,
+                               "NCCL_ALGO and NCCL_PROTO of rank %d are \"%.63s\", of rank 0 "
+                               "\"%.63s\"",
+                               r, all[r].pins, all[0].pins);
     }
     return LATHE_OK;
+}
+
+static void name_pins(char *text, size_t size) {
+    const char *algorithm = getenv("NCCL_ALGO"), *protocol = getenv("NCCL_PROTO");
+    snprintf(text, size, "%s %s", algorithm ? algorithm : "", protocol ? protocol : "");
 }
 
 static lathe_status exchange_id(cuda_device *d, lathe_group *group, nccl_id *id) {
@@ -40,6 +52,7 @@ static lathe_status exchange_id(cuda_device *d, lathe_group *group, nccl_id *id)
     if (status == LATHE_OK && group->rank == 0)
         status = lathe_nccl_make_id(&d->nccl, &mine.id, message_of(d));
     mine.version = d->nccl.version;
+    name_pins(mine.pins, sizeof mine.pins);
     mine.status = (int32_t)status;
     const lathe_status met = lathe_group_all_gather(group, &mine, sizeof mine, all);
     if (status != LATHE_OK)

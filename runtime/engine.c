@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nccl.h"
+
 static atomic_uint_fast64_t serials = 1;
 
 lathe_message_buffer lathe_engine_message_buffer(lathe_engine *e) {
@@ -169,6 +171,17 @@ static const char *refuse(lathe_engine *e, lathe_status status, const char *form
     return e->unsupported;
 }
 
+static const char *refuse_library(lathe_engine *e) {
+    lathe_nccl nccl;
+    if (!lathe_engine_has_collectives(e))
+        return NULL;
+    const lathe_status status = lathe_nccl_open(NULL, &nccl, lathe_engine_message_buffer(e));
+    if (status != LATHE_OK)
+        return refuse(e, status, "collectives: %.1000s", e->message);
+    lathe_nccl_close(&nccl);
+    return NULL;
+}
+
 /* Architecture, NVRTC and driver. A generated directory of any architecture runs on the host
  * device. */
 static const char *refuse_cuda(lathe_engine *e) {
@@ -189,7 +202,7 @@ static const char *refuse_cuda(lathe_engine *e) {
             "driver: cubins of CUDA %d want a driver of CUDA %d or newer (580 for CUDA 13), "
             "found CUDA %d (%s)",
             needed, needed, info->cuda_major, info->description);
-    return NULL;
+    return refuse_library(e);
 }
 
 const char *lathe_unsupported(lathe_engine *e) {

@@ -112,7 +112,8 @@ static int create_engine(run *r) {
                   : lathe_ranks_create(&o, &r->ranks, r->message, sizeof r->message);
     if (status != LATHE_OK)
         return fail(status, r->message);
-    for (int rank = 0; rank < r->ranks.count; ++rank) {
+    /* Ranks in processes of their own hear of it together, in lathe_build. */
+    for (int rank = 0; rank < r->ranks.count && !r->o.meet; ++rank) {
         const char *reason = lathe_unsupported(r->ranks.engines[rank]);
         if (reason)
             return fail(LATHE_UNSUPPORTED, reason);
