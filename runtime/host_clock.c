@@ -119,8 +119,10 @@ static bool gets_on(const lathe_emulator *e) {
         return true;
     for (int i = e->first; i < e->grid_count && i < e->first + LATHE_EMU_WINDOW; i++) {
         const host_grid *g = &e->grids[i];
+        const bool room = g->in_flight == 0 || e->in_flight < THREADS_IN_FLIGHT;
         if (g->state == GRID_ENDED ||
-            (g->state == GRID_RUNNING && (g->started < g->blocks || g->ended == g->blocks)))
+            (g->state == GRID_RUNNING &&
+             ((g->started < g->blocks && room) || g->ended == g->blocks)))
             return true;
     }
     return false;

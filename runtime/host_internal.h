@@ -13,6 +13,7 @@
 #define BLOCK_STORES 256
 #define HISTORY 1024u /* a power of two */
 #define MAX_THREADS 1024u
+#define THREADS_IN_FLIGHT 4096u /* beyond it no further block starts, unless it must */
 
 typedef struct host_thread host_thread;
 typedef struct host_block host_block;

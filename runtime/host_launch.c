@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define THREADS_IN_FLIGHT 4096u /* beyond it no further block starts, unless it must */
 
 static bool out_of_memory(lathe_emulator *e) {
     snprintf(e->message, sizeof e->message, "no memory for the threads of a block");

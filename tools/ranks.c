@@ -13,16 +13,21 @@
     120000000000ull /* compiling and loading take long on one rank before all meet                 \
                      */
 
+typedef enum { SYNCHRONIZE, BUILD, REJOIN } action;
+
 typedef struct {
     lathe_engine *engine;
-    const lathe_weight_source *source; /* NULL: synchronize */
+    action action;
+    const lathe_weight_source *source; /* of BUILD */
     lathe_status status;
 } member;
 
 static void *act(void *context) {
     member *m = context;
-    m->status = m->source ? lathe_build(m->engine, m->source) : lathe_engine_synchronize(m->engine);
-    if (!m->source && m->status == LATHE_OK)
+    m->status = m->action == BUILD    ? lathe_build(m->engine, m->source)
+                : m->action == REJOIN ? lathe_rejoin(m->engine)
+                                      : lathe_engine_synchronize(m->engine);
+    if (m->action == SYNCHRONIZE && m->status == LATHE_OK)
         m->status = lathe_engine_check_peers(m->engine);
     return NULL;
 }
@@ -60,12 +65,8 @@ lathe_status lathe_ranks_synchronize(lathe_engine *const *engines, int count, in
     return act_all(members, count, rank);
 }
 
-lathe_status lathe_ranks_build(lathe_ranks *ranks, const lathe_weight_source *sources,
-                               char *message, size_t size) {
-    member members[LATHE_GROUP_MAX] = {{0}};
+static lathe_status act_and_tell(lathe_ranks *ranks, member *members, char *message, size_t size) {
     int rank = 0;
-    for (int r = 0; r < ranks->count; ++r)
-        members[r] = (member){ranks->engines[r], &sources[r], LATHE_OK};
     const lathe_status status = act_all(members, ranks->count, &rank);
     if (status != LATHE_OK && ranks->world == 1)
         snprintf(message, size, "%s", lathe_message(ranks->engines[0]));
@@ -73,6 +74,21 @@ lathe_status lathe_ranks_build(lathe_ranks *ranks, const lathe_weight_source *so
         snprintf(message, size, "rank %d: %s", ranks->first + rank,
                  lathe_message(ranks->engines[rank]));
     return status;
+}
+
+lathe_status lathe_ranks_build(lathe_ranks *ranks, const lathe_weight_source *sources,
+                               char *message, size_t size) {
+    member members[LATHE_GROUP_MAX] = {{0}};
+    for (int r = 0; r < ranks->count; ++r)
+        members[r] = (member){ranks->engines[r], BUILD, &sources[r], LATHE_OK};
+    return act_and_tell(ranks, members, message, size);
+}
+
+lathe_status lathe_ranks_rejoin(lathe_ranks *ranks, char *message, size_t size) {
+    member members[LATHE_GROUP_MAX] = {{0}};
+    for (int r = 0; r < ranks->count; ++r)
+        members[r] = (member){ranks->engines[r], REJOIN, NULL, LATHE_OK};
+    return act_and_tell(ranks, members, message, size);
 }
 
 /* The number of ranks stands in step.json. */

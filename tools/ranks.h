@@ -31,6 +31,8 @@ LATHE_CHECKED lathe_status lathe_ranks_create_one(const lathe_options *options, 
 /* Builds all engines at once, rank r from sources[r]. */
 LATHE_CHECKED lathe_status lathe_ranks_build(lathe_ranks *ranks, const lathe_weight_source *sources,
                                              char *message, size_t size);
+/* After a fault of a rank: all engines rejoin at once. */
+LATHE_CHECKED lathe_status lathe_ranks_rejoin(lathe_ranks *ranks, char *message, size_t size);
 void lathe_ranks_destroy(lathe_ranks *ranks);
 
 /* Waits for all engines together, since a rank's kernels may wait for another's. On failure *rank
