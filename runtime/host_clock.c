@@ -11,8 +11,7 @@
 
 #define MEMBERS 64
 #define PATIENCE_NS 5000000000ull /* real time in which nothing happens; then it passes anyway */
-#define PATIENT_ROUNDS 4 /* in which some thread did not poll; then all get the same chance */
-#define BLIND_LOOKS 4096 /* at the clock without a pause between */
+#define BLIND_LOOKS 4096          /* at the clock without a pause between */
 
 typedef enum { FREE, AWAY, EXPECTED, RUNNING, IDLE, ASLEEP } presence;
 
@@ -120,9 +119,8 @@ static bool gets_on(const lathe_emulator *e) {
     for (int i = e->first; i < e->grid_count && i < e->first + LATHE_EMU_WINDOW; i++) {
         const host_grid *g = &e->grids[i];
         const bool room = g->in_flight == 0 || e->in_flight < THREADS_IN_FLIGHT;
-        if (g->state == GRID_ENDED ||
-            (g->state == GRID_RUNNING &&
-             ((g->started < g->blocks && room) || g->ended == g->blocks)))
+        if (g->state == GRID_ENDED || (g->state == GRID_RUNNING &&
+                                       ((g->started < g->blocks && room) || g->ended == g->blocks)))
             return true;
     }
     return false;
@@ -159,13 +157,11 @@ void lathe_emu_clock_idle(lathe_emulator *e, uint32_t polls) {
             atomic_store(&members[e->member].at, e->round_world);
         enter(e, IDLE);
         pass(e, e->round_world, ns);
-    } else if (e->stale_rounds++ > PATIENT_ROUNDS && out_of_patience(e->round_world)) {
-        atomic_fetch_add(&now, ns);
+        return;
     }
-}
-
-bool lathe_emu_clock_fair(const lathe_emulator *e) {
-    return e->stale_rounds > PATIENT_ROUNDS;
+    e->stale_rounds++;
+    if (lathe_emu_clock_fair(e) && out_of_patience(e->round_world))
+        atomic_fetch_add(&now, ns);
 }
 
 uint64_t lathe_emu_clock_look(lathe_emulator *e) {

@@ -252,7 +252,6 @@ void lathe_emu_clock_begin(lathe_emulator *e); /* of a run */
 void lathe_emu_clock_end(const lathe_emulator *e);
 void lathe_emu_clock_poll(lathe_emulator *e, host_thread *t);
 void lathe_emu_clock_idle(lathe_emulator *e, uint32_t polls);
-bool lathe_emu_clock_fair(const lathe_emulator *e); /* no thread may be held back */
 uint64_t lathe_emu_clock_look(lathe_emulator *e);
 void lathe_emu_progress(lathe_emulator *e);
 
@@ -274,6 +273,10 @@ void lathe_emu_fill_bulk(lathe_emulator_table *table);
 void lathe_emu_fill_peer(lathe_emulator_table *table);
 void lathe_emu_fill_launch(lathe_emulator_table *table);
 
+/* Some thread did not poll in several rounds: none may be held back. */
+static inline bool lathe_emu_clock_fair(const lathe_emulator *e) {
+    return e->stale_rounds > 4;
+}
 static inline void lathe_emu_useful(lathe_emulator *e) {
     e->stall = 0;
     e->useful = true;
