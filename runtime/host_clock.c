@@ -87,16 +87,29 @@ static bool others_get_on(int self, uint64_t then) {
     return false;
 }
 
-static void pass(const lathe_emulator *e, uint64_t then, uint64_t ns) {
-    if (!others_get_on(e->member, then) || out_of_patience(then))
-        atomic_fetch_add(&now, ns);
+/* Returns whether time passed. */
+static bool pass(const lathe_emulator *e, uint64_t then, uint64_t ns) {
+    if (others_get_on(e->member, then) && !out_of_patience(then))
+        return false;
+    atomic_fetch_add(&now, ns);
+    return true;
+}
+
+/* Leaves the processor to those that get on. */
+static void doze(lathe_emulator *e) {
+    if (e->idle_rounds < 50)
+        e->idle_rounds++;
+    if (e->idle_rounds > 3) {
+        const struct timespec t = {0, 2000 * (long)e->idle_rounds};
+        nanosleep(&t, NULL);
+    }
 }
 
 /* Until it is time for a rank that comes late. */
 static void wake(lathe_emulator *e) {
     member *m = &members[e->member];
     while (atomic_load(&m->state) == ASLEEP && atomic_load(&now) < atomic_load(&m->at)) {
-        pass(e, atomic_load(&world), 500);
+        (void)pass(e, atomic_load(&world), 500);
         sched_yield();
     }
 }
@@ -131,7 +144,7 @@ static void begin_round(lathe_emulator *e, uint64_t then) {
     e->round_world = then;
     e->polled = 0;
     e->rounds_of_main = 0;
-    e->stale_rounds = 0;
+    e->stale_rounds = e->idle_rounds = 0;
     enter(e, RUNNING);
 }
 
@@ -156,7 +169,8 @@ void lathe_emu_clock_idle(lathe_emulator *e, uint32_t polls) {
         if (e->member >= 0)
             atomic_store(&members[e->member].at, e->round_world);
         enter(e, IDLE);
-        pass(e, e->round_world, ns);
+        if (!pass(e, e->round_world, ns))
+            doze(e);
         return;
     }
     e->stale_rounds++;

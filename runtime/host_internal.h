@@ -201,7 +201,7 @@ struct lathe_emulator {
     uint64_t serial, switches, stall, stacks;
     int member;                  /* of those that share the clock; -1: there are too many */
     uint64_t round, round_world; /* of polling; what the world had come to at its start */
-    uint32_t polls, polled, rounds_of_main, stale_rounds, blind;
+    uint32_t polls, polled, rounds_of_main, stale_rounds, idle_rounds, blind;
     bool useful; /* something other than polling has happened */
     lathe_emulator_find find;
     void *find_context;

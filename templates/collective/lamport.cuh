@@ -23,8 +23,8 @@
  * launch of e - 2 was complete; a peer's packets of e + 1 start after A pushed e, which is later.
  * So the slots of e and e + 1 must be distinct and the third is slack: it is empty throughout
  * launch e, whatever the store buffers of launch e - 1 still hold when launch e is started early.
- * tests/protocol explores all interleavings of a model of this: one slot is too few, two suffice only
- * where the end of a launch flushes its stores, three suffice either way.
+ * tests/protocol explores all interleavings of a model of this: one slot is too few, two suffice
+ * only where the end of a launch flushes its stores, three suffice either way.
  *
  * Every wait is bounded. Who reaches the deadline first on a rank records the fault and raises
  * abort there and at every peer; all later waits of any kind of exchange see the word and fall
