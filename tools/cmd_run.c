@@ -119,11 +119,14 @@ static int create_engine(run *r) {
             return fail(LATHE_UNSUPPORTED, reason);
     }
     r->table = lathe_engine_table(r->ranks.engines[0]);
-    if (r->o.inject.rank >= r->ranks.count) {
+    if (r->o.inject.rank >= r->ranks.world) {
         snprintf(r->message, sizeof r->message, "--inject: rank %d; allowed: 0 to %d",
-                 r->o.inject.rank, r->ranks.count - 1);
+                 r->o.inject.rank, r->ranks.world - 1);
         return fail(LATHE_INVALID, r->message);
     }
+    r->o.inject.rank -= r->ranks.first; /* from here on among the ranks of this process */
+    if (r->o.inject.rank < 0 || r->o.inject.rank >= r->ranks.count)
+        r->o.inject = (lathe_inject){LATHE_INJECT_NOTHING, 0, 0, 0};
     return LATHE_EXIT_OK;
 }
 

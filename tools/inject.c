@@ -145,7 +145,7 @@ static lathe_status finish(const lathe_inject *fault, lathe_engine *const *engin
     for (int r = 0; r < count; ++r)
         if (fault->kind != LATHE_INJECT_LOST || fault->rank != r)
             alive[live++] = engines[r];
-    lathe_status status = lathe_ranks_synchronize(alive, live, &rank);
+    lathe_status status = live ? lathe_ranks_synchronize(alive, live, &rank) : LATHE_OK;
     for (int r = 0; r < count; ++r)
         if (fault->kind != LATHE_INJECT_LOST || fault->rank != r)
             statuses[r] = lathe_finish(engines[r]);

@@ -15,7 +15,7 @@ typedef enum {
 
 typedef struct {
     lathe_inject_kind kind;
-    int rank;
+    int rank;          /* index among the engines that run */
     int64_t step;      /* from 0; 0 for skew */
     uint64_t delay_ns; /* of late */
 } lathe_inject;

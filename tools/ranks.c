@@ -13,7 +13,7 @@
     120000000000ull /* compiling and loading take long on one rank before all meet                 \
                      */
 
-typedef enum { SYNCHRONIZE, BUILD, REJOIN } action;
+typedef enum { SYNCHRONIZE = 0, BUILD, REJOIN } action;
 
 typedef struct {
     lathe_engine *engine;

@@ -139,9 +139,17 @@ static lathe_status run_once(const runner *r, const lathe_step_plan *plans, int6
                                       : fail_ranks(r, statuses, status);
 }
 
-static bool holds_nan(const runner *r, int64_t step) {
+static bool injects(const runner *r, lathe_inject_kind kind, int64_t step) {
     const lathe_inject *inject = r->o->inject;
-    return inject && inject->kind == LATHE_INJECT_NAN && inject->step == step;
+    return inject && inject->kind == kind && inject->step == step;
+}
+
+static bool holds_nan(const runner *r, int64_t step) {
+    return injects(r, LATHE_INJECT_NAN, step);
+}
+
+static bool is_lost(const runner *r, int64_t step) {
+    return injects(r, LATHE_INJECT_LOST, step);
 }
 
 /* The NaN of one rank must have reached every rank. */
@@ -169,12 +177,14 @@ static lathe_status run_all(const runner *r, lathe_run_steps_result *result) {
         status = run_once(r, plans, i, &result->waits);
         if (status != LATHE_OK)
             return status;
+        if (is_lost(r, i)) /* alone in its process, it is gone from here on */
+            return LATHE_OK;
         spent += read_clock() - begin;
         status = holds_nan(r, i) ? count_nan(r, result) : compare_outputs(r, &result->identical);
     }
     result->allocations = count_allocations(r) - allocations;
     result->milliseconds = spent / (double)r->o->steps;
-    if (status == LATHE_OK)
+    if (status == LATHE_OK && !holds_nan(r, r->o->steps - 1))
         status = compare_ranks(r, result);
     if (status == LATHE_OK && r->o->dump && r->o->first == 0)
         status = for_outputs(r, 0, dump_output, NULL);
