@@ -9,7 +9,7 @@
 #include <lua.h>
 #include <lualib.h>
 
-enum { LATHE_LUA_STEP = 1000 }; /* instructions between two looks at the budget */
+enum { LATHE_LUA_STEP = 100 }; /* instructions between two looks at the budget */
 
 struct lathe_lua {
     lua_State *state;
@@ -17,8 +17,11 @@ struct lathe_lua {
     lathe_lua_folders folders;
     size_t memory;        /* bytes in use by Lua */
     int64_t instructions; /* left */
-    double begin;         /* of the call under way, in seconds of this thread */
-    char place[128];      /* where memory ran out */
+    double begin;         /* of the call under way, in seconds of this thread; 0: none */
+    double seconds;       /* that a call may take */
+    int64_t tick;         /* of the coarse clock, when the thread's was last read */
+    bool slow;            /* the call has taken longer */
+    char place[128];      /* where memory or time ran out */
     int64_t nodes;        /* tree nodes left */
     int64_t tp;
     int include_depth;

@@ -13,7 +13,7 @@
 enum {
     MAX_MEMORY = 64 << 20,
     MAX_INSTRUCTIONS = 100000000,
-    MAX_SECONDS = 20, /* of this thread's work in Lua; for what takes time but no instructions */
+    MAX_SECONDS = 20, /* of one call's work in Lua; for what takes time but no instructions */
     MAX_NODES = 2000000,
     MAX_DEPTH = 32
 };
@@ -38,6 +38,27 @@ static void note_place(lathe_lua *lua) {
     }
 }
 
+static double thread_seconds(void) {
+    struct timespec t;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0)
+        return 0;
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Whether the call under way has taken too long. Cheap enough for every call and allocation: the
+ * thread's own clock is read only where the coarse one has moved on. */
+static bool is_slow(lathe_lua *lua) {
+    struct timespec t;
+    if (lua->slow || clock_gettime(CLOCK_MONOTONIC_COARSE, &t) != 0)
+        return lua->slow;
+    const int64_t tick = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    if (tick != lua->tick) {
+        lua->tick = tick;
+        lua->slow = lua->begin > 0 && thread_seconds() - lua->begin > lua->seconds;
+    }
+    return lua->slow;
+}
+
 static void *allocate(void *context, void *memory, size_t old_size, size_t new_size) {
     lathe_lua *lua = context;
     const size_t old = memory ? old_size : 0;
@@ -46,7 +67,7 @@ static void *allocate(void *context, void *memory, size_t old_size, size_t new_s
         lua->memory -= old;
         return NULL;
     }
-    if (new_size > old && lua->memory - old + new_size > MAX_MEMORY) {
+    if (new_size > old && (lua->memory - old + new_size > MAX_MEMORY || is_slow(lua))) {
         note_place(lua);
         return NULL;
     }
@@ -56,26 +77,20 @@ static void *allocate(void *context, void *memory, size_t old_size, size_t new_s
     return moved;
 }
 
-static double thread_seconds(void) {
-    struct timespec t;
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0)
-        return 0;
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void count_instructions(lua_State *state, lua_Debug *frame) {
-    (void)frame;
+/* Instructions, and calls: what a C function does counts none. */
+static void watch(lua_State *state, lua_Debug *frame) {
     lathe_lua *lua = lathe_lua_of(state);
-    lua->instructions -= LATHE_LUA_STEP;
-    const bool slow = thread_seconds() - lua->begin > MAX_SECONDS;
-    if (lua->instructions >= 0 && !slow)
+    if (frame->event == LUA_HOOKCOUNT)
+        lua->instructions -= LATHE_LUA_STEP;
+    if (lua->instructions >= 0 && !is_slow(lua))
         return;
-    luaL_where(state, 0);
-    if (slow)
-        lua_pushfstring(state, "more than %d seconds; does a loop not end?", MAX_SECONDS);
+    note_place(lua);
+    if (lua->slow)
+        lua_pushfstring(state, "%smore than %f seconds; does a loop not end?", lua->place,
+                        (lua_Number)lua->seconds);
     else
-        lua_pushfstring(state, "more than %d instructions; does a loop not end?", MAX_INSTRUCTIONS);
-    lua_concat(state, 2);
+        lua_pushfstring(state, "%smore than %d instructions; does a loop not end?", lua->place,
+                        MAX_INSTRUCTIONS);
     lua_error(state);
 }
 
@@ -101,8 +116,11 @@ static int open_state(lua_State *state) {
 
 lathe_lua *lathe_lua_create(lathe_arena *arena, lathe_lua_folders folders) {
     lathe_lua *lua = lathe_arena_alloc(arena, 1, sizeof *lua);
-    *lua = (lathe_lua){
-        .arena = arena, .folders = folders, .instructions = MAX_INSTRUCTIONS, .nodes = MAX_NODES};
+    *lua = (lathe_lua){.arena = arena,
+                       .folders = folders,
+                       .instructions = MAX_INSTRUCTIONS,
+                       .nodes = MAX_NODES,
+                       .seconds = MAX_SECONDS};
     lua->state = lua_newstate(allocate, lua);
     if (!lua->state)
         lathe_diag_fail(lathe_arena_diag(arena), (lathe_where){0}, "no memory for Lua");
@@ -113,7 +131,7 @@ lathe_lua *lathe_lua_create(lathe_arena *arena, lathe_lua_folders folders) {
         lathe_lua_destroy(lua);
         lathe_diag_fail(lathe_arena_diag(arena), (lathe_where){0}, "no memory for Lua");
     }
-    lua_sethook(lua->state, count_instructions, LUA_MASKCOUNT, LATHE_LUA_STEP);
+    lua_sethook(lua->state, watch, LUA_MASKCOUNT | LUA_MASKCALL, LATHE_LUA_STEP);
     return lua;
 }
 
@@ -122,6 +140,10 @@ void lathe_lua_destroy(lathe_lua *lua) {
         lua_close(lua->state);
     if (lua)
         lua->state = NULL;
+}
+
+void lathe_lua_limit(lathe_lua *lua, double seconds) {
+    lua->seconds = seconds;
 }
 
 void lathe_lua_set_tp(lathe_lua *lua, int64_t tp) {
@@ -451,11 +473,15 @@ static lathe_node protect(lathe_lua *lua, request *r, const char *what) {
     lathe_diag *diag = lathe_arena_diag(lua->arena);
     lua->include_depth = 0;
     lua->begin = thread_seconds();
+    lua->slow = false;
     lua->place[0] = '\0';
     lua_settop(state, 0);
     lua_pushcfunction(state, perform);
     lua_pushlightuserdata(state, r);
     const int status = lua_pcall(state, 1, 1, 0);
+    if (status == LUA_ERRMEM && lua->slow)
+        lathe_diag_fail(diag, (lathe_where){0}, "%smore than %g seconds; does a loop not end?",
+                        lua->place, lua->seconds);
     if (status == LUA_ERRMEM)
         lathe_diag_fail(diag, (lathe_where){0}, "%s%s: more than %d MiB of memory", lua->place,
                         what, MAX_MEMORY >> 20);
@@ -465,6 +491,7 @@ static lathe_node protect(lathe_lua *lua, request *r, const char *what) {
             message = lathe_arena_print(lua->arena, "%s: failed with no message", what);
         lathe_diag_raise(diag, message);
     }
+    lua->begin = 0;
     const lathe_where where = r->function ? r->function->where : (lathe_where){what, 0};
     return to_node(lua, 1, where, 0);
 }

@@ -4,8 +4,11 @@
 #include "codegen_case.h"
 #include "lua_box.h"
 
+#include <time.h>
+
 static lathe_lua *lua;
 static int64_t tp;
+static double limit; /* seconds; 0: as it is */
 
 static void begin(void) {
     case_begin();
@@ -25,6 +28,8 @@ static lathe_node run(const char *chunk) {
     lathe_lua_destroy(lua);
     lua = lathe_lua_create(case_arena, (lathe_lua_folders){FIXTURES, case_folder});
     lathe_lua_set_tp(lua, size);
+    if (limit > 0)
+        lathe_lua_limit(lua, limit);
     case_write("chunk.lua", chunk);
     return lathe_lua_run(lua, "chunk.lua", case_path("chunk.lua"));
 }
@@ -155,6 +160,27 @@ Test(lua, work_without_instructions_is_bounded) {
     expect("return (''):rep(1 << 62)", "at most 2^20 copies");
     expect("return (('x'):rep(300)):find('x')", "at most 256 bytes");
     expect("return ('x'):find('.*.*.*.*y')", "at most 3 of");
+}
+
+/* Ends in the line where it stands, soon after the limit. */
+static void expect_slow(const char *chunk, const char *wanted) {
+    const clock_t begin = clock();
+    expect(chunk, wanted);
+    cr_assert_lt((double)(clock() - begin) / CLOCKS_PER_SEC, 4);
+}
+
+Test(lua, costly_functions_are_bounded_by_time) {
+    limit = 0.5;
+    expect_slow("local t = {}\nfor i = 1, 1e6 do t[i] = '' end\n"
+                "for i = 1, 1e8 do\ntable.concat(t) end",
+                "chunk.lua:4: more than 0.5 seconds");
+    expect_slow("local s = ('x'):rep(1 << 20)\nfor i = 1, 1e8 do\ns:reverse() end",
+                "chunk.lua:3: more than 0.5 seconds");
+    expect_slow("local t = {}\nfor i = 1, 1e6 do t[i] = i end\n"
+                "for i = 1, 1e8 do\ntable.sort(t) end",
+                "chunk.lua:4: more than 0.5 seconds");
+    expect_slow("local s = ('x'):rep(1 << 20)\nfor i = 1, 1e8 do\nlocal a = s .. i end",
+                "chunk.lua:3: more than 0.5 seconds");
 }
 
 Test(lua, endless_tables_are_refused) {
