@@ -3,6 +3,7 @@
  * stands. */
 #include "emit.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -41,7 +42,54 @@ static void write_file(lathe_arena *arena, const char *path, const lathe_file *f
         fail(arena, path, "cannot be written");
 }
 
-/* A directory we may replace: absent, empty, or one with a step.json of ours. */
+/* Whether the generator wrote a file of this name at the top: step.json tells. */
+static bool is_listed(lathe_arena *arena, const char *step, const char *name) {
+    return strcmp(name, "step.json") == 0 ||
+           strstr(step, lathe_arena_print(arena, "\"file\": \"%s\"", name)) != NULL;
+}
+
+static bool is_header(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return dot && (strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0);
+}
+
+/* Nothing but what was generated: files of step.json, headers below templates/. `below` is the
+ * folder within the directory, "" for itself. */
+static void check_generated(lathe_arena *arena, const char *directory, const char *below,
+                            const char *step) {
+    struct dirent **entries;
+    const int count =
+        scandir(lathe_arena_print(arena, "%s/%s", directory, below), &entries, NULL, alphasort);
+    if (count < 0)
+        fail(arena, directory, "cannot be read");
+    const char *foreign = NULL;
+    const char **folders = lathe_arena_alloc(arena, (size_t)count + 1, sizeof *folders);
+    size_t folder_count = 0;
+    for (int i = 0; i < count; i++) {
+        struct stat info;
+        const char *name = entries[i]->d_name;
+        const char *inner = lathe_arena_print(arena, "%s%s", below, name);
+        const bool stands = lstat(lathe_arena_print(arena, "%s/%s", directory, inner), &info) == 0;
+        if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && !foreign) {
+            if (stands && S_ISDIR(info.st_mode) && (*below || strcmp(name, "templates") == 0))
+                folders[folder_count++] = lathe_arena_print(arena, "%s/", inner);
+            else if (!stands || !S_ISREG(info.st_mode) ||
+                     !(*below ? is_header(name) : is_listed(arena, step, name)))
+                foreign = inner;
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    if (foreign)
+        lathe_diag_fail(lathe_arena_diag(arena), (lathe_where){0},
+                        "%s/%s: was not generated and would be lost; move it or name another "
+                        "directory",
+                        directory, foreign);
+    for (size_t i = 0; i < folder_count; i++)
+        check_generated(arena, directory, folders[i], step);
+}
+
+/* A directory we may replace: absent, empty, or one with a step.json of ours and nothing else. */
 static void check_replaceable(lathe_arena *arena, const char *directory) {
     struct stat info;
     if (lstat(directory, &info) != 0)
@@ -52,8 +100,10 @@ static void check_replaceable(lathe_arena *arena, const char *directory) {
     lathe_text step = {.arena = arena};
     const char *path = lathe_arena_print(arena, "%s/step.json", directory);
     if (lathe_text_read(&step, path) &&
-        strncmp(lathe_text_string(&step), "{\n  \"arch\": ", 12) == 0)
+        strncmp(lathe_text_string(&step), "{\n  \"arch\": ", 12) == 0) {
+        check_generated(arena, directory, "", lathe_text_string(&step));
         return;
+    }
     if (rmdir(directory) != 0)
         lathe_diag_fail(diag, (lathe_where){0},
                         "%s: exists and was not generated (it has no step.json of ours); remove it "

@@ -181,7 +181,7 @@ Test(emit, includes_must_be_templates) {
 
 Test(emit, a_generated_directory_is_replaced_whole) {
     cr_assert(case_generate(case_base(), (lathe_generate_options){0}));
-    case_write("out/stale.cu", "stale");
+    case_write("out/templates/stale.cuh", "stale");
     const size_t before = entries_of_folder();
     const lathe_generate_options o = {.layout = case_path("case.lua"),
                                       .root = FIXTURES,
@@ -190,7 +190,7 @@ Test(emit, a_generated_directory_is_replaced_whole) {
                                       .no_scan = true};
     free(case_result.why);
     cr_assert(lathe_generate(&o, &case_result), "%s", case_result.message);
-    cr_assert_neq(access(case_path("out/stale.cu"), F_OK), 0);
+    cr_assert_neq(access(case_path("out/templates/stale.cuh"), F_OK), 0);
     cr_assert_eq(entries_of_folder(), before);
 }
 
@@ -213,6 +213,19 @@ Test(emit, a_directory_of_others_is_left_alone) {
     case_write("out/step.json", "{\"mine\": 1}");
     refuse_target("exists and was not generated");
     cr_assert_str_eq(case_read(case_path("out/mine.txt")), "mine");
+}
+
+Test(emit, files_of_others_in_a_generated_directory_are_left_alone) {
+    static const char *const files[] = {"out/mine.txt", "out/mine.cu", "out/templates/mine.txt"};
+    cr_assert(case_generate(case_base(), (lathe_generate_options){0}));
+    for (size_t i = 0; i < 3; i++) {
+        case_write(files[i], "mine");
+        refuse_target(lathe_arena_print(case_arena, "%s: was not generated", files[i]));
+        cr_assert_str_eq(case_read(case_path(files[i])), "mine");
+        cr_assert_eq(remove(case_path(files[i])), 0);
+    }
+    cr_assert_eq(mkdir(case_path("out/mine"), 0777), 0);
+    refuse_target("out/mine: was not generated");
 }
 
 Test(emit, a_file_is_not_replaced) {
