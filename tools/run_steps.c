@@ -191,6 +191,14 @@ static lathe_status run_all(const runner *r, lathe_run_steps_result *result) {
     return status;
 }
 
+/* Writing inputs may take one process longer than a step waits for a rank. */
+static lathe_status set_out(const runner *r) {
+    const lathe_status status = r->o->group ? lathe_group_barrier(r->o->group) : LATHE_OK;
+    if (status != LATHE_OK)
+        snprintf(r->message, r->size, "before the first step: %s", r->o->group->message);
+    return status;
+}
+
 lathe_status lathe_run_steps(const lathe_run_steps_options *options, lathe_run_steps_result *result,
                              char *message, size_t size) {
     runner r = {.o = options,
@@ -216,6 +224,8 @@ lathe_status lathe_run_steps(const lathe_run_steps_options *options, lathe_run_s
             status = LATHE_NO_MEMORY;
         }
     }
+    if (status == LATHE_OK)
+        status = set_out(&r);
     if (status == LATHE_OK)
         status = run_all(&r, result);
     for (int rank = 0; rank < options->ranks; ++rank)
