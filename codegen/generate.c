@@ -3,6 +3,7 @@
 #include "generate.h"
 
 #include "emit.h"
+#include "tactic_table.h"
 #include "wire.h"
 
 #include <errno.h>
@@ -102,6 +103,8 @@ static char *explain(const lathe_plan *plan) {
             explain_tactic(&k->tactics[t], t ? "where the one before does not build" : k->why,
                            &text);
     }
+    if (plan->table)
+        lathe_tactic_list_unused(plan->table, &text);
     return strdup(lathe_text_string(&text));
 }
 
@@ -123,6 +126,10 @@ static void run(session *s, const lathe_generate_options *o, lathe_generate_resu
         r->kernels += plan->kernels[i].used && !plan->kernels[i].provider->collective;
     r->files = files.count;
     r->why = explain(plan);
+    if (plan->table) {
+        r->entries_used = lathe_tactic_used(plan->table, &r->entries);
+        (void)snprintf(r->table, sizeof r->table, "%s", lathe_tactic_file(plan->table));
+    }
     (void)snprintf(r->directory, sizeof r->directory, "%s", directory);
 }
 

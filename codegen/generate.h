@@ -25,7 +25,9 @@ typedef struct {
     char directory[PATH_MAX]; /* what was written */
     char hash[17];
     size_t kernels, files;
-    char *why; /* one line a kernel: which tactic, and why; the caller frees it */
+    char *why;            /* one line a kernel: which tactic, and why; the caller frees it */
+    char table[PATH_MAX]; /* of measured tactics, "" where none was asked for */
+    size_t entries, entries_used; /* of that table; used by kernels of this step */
 } lathe_generate_result;
 
 /* True on success. */

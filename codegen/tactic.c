@@ -135,8 +135,8 @@ static void take_tactic(const lathe_choice *choice, const lathe_table *t, lathe_
         const int c = lathe_provider_constant(p, t->fields[i].key);
         if (c < 0 || p->constants[c].source != LATHE_CONST_TACTIC)
             lathe_diag_fail(lathe_arena_diag(arena), where,
-                            "tactic of %s: unknown field '%s'; allowed: its tactic constants",
-                            p->name, t->fields[i].key);
+                            "tactic of %s: unknown field '%s'; allowed: %s", p->name,
+                            t->fields[i].key, lathe_tactic_list_constants(arena, p, true));
         tactic->constants[c] =
             lathe_tactic_bound(arena, &p->constants[c], where, &t->fields[i].value, origin);
     }
@@ -256,6 +256,18 @@ static bool same_tactic(const lathe_choice *choice, const lathe_tactic *a, const
     return true;
 }
 
+static void list_tactic(const lathe_provider *p, const lathe_table *t, lathe_text *out) {
+    bool first = true;
+    for (size_t i = 0; i < p->constant_count; i++) {
+        const lathe_node *node = lathe_tree_find(t, p->constants[i].name);
+        if (p->constants[i].source != LATHE_CONST_TACTIC || !node)
+            continue;
+        lathe_text_print(out, "%s%s=%" PRId64, first ? out->size ? "; " : "" : ",",
+                         p->constants[i].name, node->integer);
+        first = false;
+    }
+}
+
 /* A measured tactic must be one of those the spec says exist for this shape. */
 static void check_exists(const lathe_choice *choice, const lathe_tactic *tactic,
                          lathe_where where) {
@@ -265,14 +277,18 @@ static void check_exists(const lathe_choice *choice, const lathe_tactic *tactic,
         return;
     const lathe_node result = call(choice, function, choice->constants, "tactics");
     const lathe_table *list = lathe_tree_returned(arena, function->where, "tactics", &result);
-    for (size_t i = 0; i < list->item_count; i++)
-        if (same_tactic(choice, tactic,
-                        lathe_tree_expect(arena, function->where, "what 'tactics' returns",
-                                          &list->items[i], "")))
+    lathe_text allowed = {.arena = arena};
+    for (size_t i = 0; i < list->item_count; i++) {
+        const lathe_table *t = lathe_tree_expect(arena, function->where, "what 'tactics' returns",
+                                                 &list->items[i], "");
+        if (same_tactic(choice, tactic, t))
             return;
+        list_tactic(choice->provider, t, &allowed);
+    }
     lathe_diag_fail(lathe_arena_diag(arena), where,
-                    "tactic %s of %s: the spec has none such for this shape on %s", tactic->name,
-                    choice->provider->name, choice->arch->name);
+                    "tactic %s of %s: the spec has none such for this shape on %s; allowed: %s",
+                    tactic->name, choice->provider->name, choice->arch->name,
+                    allowed.size ? lathe_text_string(&allowed) : "none");
 }
 
 /* What the spec's rule returns: one tactic, or a list of them in order of preference. */

@@ -17,6 +17,35 @@ const char *lathe_tactic_file(const lathe_tactics *table) {
     return table->file;
 }
 
+size_t lathe_tactic_used(const lathe_tactics *table, size_t *count) {
+    size_t used = 0;
+    for (size_t i = 0; i < table->entry_count; i++)
+        used += table->entries[i].used;
+    *count = table->entry_count;
+    return used;
+}
+
+void lathe_tactic_list_unused(const lathe_tactics *table, lathe_text *out) {
+    for (size_t i = 0; i < table->entry_count; i++)
+        if (!table->entries[i].used)
+            lathe_text_print(out, "%s:%d: \"%s\" is for no kernel of this step\n", table->file,
+                             table->entries[i].where.line, table->entries[i].provider);
+}
+
+/* Whether a tactic, or else the shape of an entry, may name the constant. */
+static bool is_named_by(const lathe_const *c, bool tactic) {
+    return tactic ? c->source == LATHE_CONST_TACTIC
+                  : c->source != LATHE_CONST_TACTIC && c->source != LATHE_CONST_COMPUTED;
+}
+
+const char *lathe_tactic_list_constants(lathe_arena *arena, const lathe_provider *p, bool tactic) {
+    lathe_text text = {.arena = arena};
+    for (size_t i = 0; i < p->constant_count; i++)
+        if (is_named_by(&p->constants[i], tactic))
+            lathe_text_print(&text, "%s%s", text.size ? " " : "", p->constants[i].name);
+    return text.size ? lathe_text_string(&text) : "none";
+}
+
 /* What was measured, where and how: kept for readers and for `lathe tune`; checked for form only.
  */
 static void check_record(lathe_arena *arena, const lathe_table *t) {
@@ -56,6 +85,52 @@ static lathe_tactic_entry read_entry(lathe_lua *lua, const lathe_table *t) {
     return entry;
 }
 
+/* An entry names every constant that the shapes give, and any others it wants to insist on. */
+static void check_shape(lathe_arena *arena, const lathe_tactic_entry *entry,
+                        const lathe_provider *p) {
+    for (size_t i = 0; i < entry->shape->field_count; i++) {
+        const int c = lathe_provider_constant(p, entry->shape->fields[i].key);
+        if (c < 0 || !is_named_by(&p->constants[c], false))
+            lathe_diag_fail(lathe_arena_diag(arena), entry->where,
+                            "tactic \"%s\": field 'shape': unknown field '%s'; allowed: %s",
+                            p->name, entry->shape->fields[i].key,
+                            lathe_tactic_list_constants(arena, p, false));
+    }
+    for (size_t i = 0; i < p->constant_count; i++)
+        if (p->constants[i].source == LATHE_CONST_SHAPE &&
+            !lathe_tree_find(entry->shape, p->constants[i].name))
+            lathe_diag_fail(lathe_arena_diag(arena), entry->where,
+                            "tactic \"%s\": field 'shape': %s is missing; it must name every "
+                            "constant found in shapes",
+                            p->name, p->constants[i].name);
+}
+
+static void check_choices(lathe_arena *arena, const lathe_tactic_entry *entry,
+                          const lathe_provider *p) {
+    for (size_t i = 0; i < entry->choice_count; i++)
+        for (size_t f = 0; f < entry->choices[i]->field_count; f++) {
+            const char *key = entry->choices[i]->fields[f].key;
+            const int c = lathe_provider_constant(p, key);
+            if (c < 0 || !is_named_by(&p->constants[c], true))
+                lathe_diag_fail(lathe_arena_diag(arena), entry->where,
+                                "tactic of %s: unknown field '%s'; allowed: %s", p->name, key,
+                                lathe_tactic_list_constants(arena, p, true));
+        }
+}
+
+/* An entry is checked whether a kernel of this step takes it or not. */
+static void check_entry(lathe_lua *lua, const lathe_tactic_entry *entry) {
+    lathe_arena *arena = lathe_lua_arena(lua);
+    const char *spec = lathe_arena_print(arena, "templates/%s.lua", entry->provider);
+    if (strstr(spec, "..") ||
+        !lathe_lua_read(lua, spec, lathe_arena_print(arena, "%s/%s", lathe_lua_root(lua), spec)))
+        lathe_diag_fail(lathe_arena_diag(arena), entry->where,
+                        "tactic \"%s\": unknown provider, there is no %s", entry->provider, spec);
+    const lathe_provider *p = lathe_provider_load(lua, entry->where, entry->provider);
+    check_shape(arena, entry, p);
+    check_choices(arena, entry, p);
+}
+
 lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name) {
     lathe_arena *arena = lathe_lua_arena(lua);
     lathe_diag *diag = lathe_arena_diag(arena);
@@ -74,31 +149,12 @@ lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name) {
     lathe_tactics *table = lathe_arena_alloc(arena, 1, sizeof *table);
     table->file = shown;
     table->entries = lathe_arena_alloc(arena, t->item_count + 1, sizeof *table->entries);
-    for (size_t i = 0; i < t->item_count; i++)
-        table->entries[table->entry_count++] =
+    for (size_t i = 0; i < t->item_count; i++) {
+        table->entries[i] =
             read_entry(lua, lathe_tree_expect(arena, t->where, "tactics", &t->items[i], "tactic"));
-    return table;
-}
-
-/* An entry names every constant that the shapes give, and any others it wants to insist on. */
-static void check_shape(lathe_arena *arena, const lathe_tactic_entry *entry,
-                        const lathe_provider *p) {
-    for (size_t i = 0; i < entry->shape->field_count; i++) {
-        const int c = lathe_provider_constant(p, entry->shape->fields[i].key);
-        if (c < 0 || p->constants[c].source == LATHE_CONST_TACTIC ||
-            p->constants[c].source == LATHE_CONST_COMPUTED)
-            lathe_diag_fail(lathe_arena_diag(arena), entry->where,
-                            "tactic \"%s\": field 'shape': unknown field '%s'; allowed: constants "
-                            "that are neither computed nor part of the tactic",
-                            p->name, entry->shape->fields[i].key);
+        check_entry(lua, &table->entries[table->entry_count++]);
     }
-    for (size_t i = 0; i < p->constant_count; i++)
-        if (p->constants[i].source == LATHE_CONST_SHAPE &&
-            !lathe_tree_find(entry->shape, p->constants[i].name))
-            lathe_diag_fail(lathe_arena_diag(arena), entry->where,
-                            "tactic \"%s\": field 'shape': %s is missing; it must name every "
-                            "constant found in shapes",
-                            p->name, p->constants[i].name);
+    return table;
 }
 
 static bool matches(const lathe_tactic_entry *entry, const lathe_provider *p,
@@ -118,12 +174,11 @@ static bool matches(const lathe_tactic_entry *entry, const lathe_provider *p,
 const lathe_tactic_entry *lathe_tactic_find(lathe_arena *arena, const lathe_tactics *table,
                                             const lathe_provider *provider,
                                             const lathe_bound *constants, int64_t rows) {
-    const lathe_tactic_entry *found = NULL;
+    lathe_tactic_entry *found = NULL;
     for (size_t i = 0; i < table->entry_count; i++) {
-        const lathe_tactic_entry *entry = &table->entries[i];
+        lathe_tactic_entry *entry = &table->entries[i];
         if (strcmp(entry->provider, provider->name) != 0)
             continue;
-        check_shape(arena, entry, provider);
         if (!matches(entry, provider, constants, rows))
             continue;
         if (found)
@@ -131,6 +186,7 @@ const lathe_tactic_entry *lathe_tactic_find(lathe_arena *arena, const lathe_tact
                             "tactic \"%s\": this shape stands before at line %d", provider->name,
                             found->where.line);
         found = entry;
+        entry->used = true;
     }
     return found;
 }

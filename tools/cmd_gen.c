@@ -97,6 +97,9 @@ int lathe_cmd_gen(int argc, char **argv) {
     if (done)
         printf("%s: %zu kernels, %zu files, hash %s\n", result->directory, result->kernels,
                result->files, result->hash);
+    if (done && result->entries_used < result->entries)
+        fprintf(stderr, "lathe gen: %s: %zu of %zu entries used%s\n", result->table,
+                result->entries_used, result->entries, why ? "" : "; --why lists the others");
     free(result->why);
     free(result);
     return done ? LATHE_EXIT_OK : LATHE_EXIT_USAGE;

@@ -85,11 +85,13 @@ Test(tactic, tables_that_do_not_fit) {
     table_refused("kK = 48", "kKK = 48", "unknown field 'kKK'");
     table_refused("kN = 64, kK = 48", "kN = 64", "kK is missing");
     table_refused("kN = 64, kK = 48", "kN = 64, kK = 48, kWarps = 1", "unknown field 'kWarps'");
-    table_refused("kSplits = 4, kWarps = 8", "kSplits = 4, kWraps = 8", "unknown field 'kWraps'");
+    table_refused("kSplits = 4, kWarps = 8", "kSplits = 4, kWraps = 8",
+                  "unknown field 'kWraps'; allowed: kSplits kWarps");
     table_refused("kSplits = 4, kWarps = 8", "kSplits = 4", "kWarps is missing");
     table_refused("kSplits = 4, kWarps = 8", "kSplits = 4, kWarps = 9",
                   "found 9, allowed: from 1 to 8");
-    table_refused("kSplits = 4, kWarps = 8", "kSplits = 3, kWarps = 8", "the spec has none such");
+    table_refused("kSplits = 4, kWarps = 8", "kSplits = 3, kWarps = 8",
+                  "the spec has none such for this shape on sm_90a; allowed: kSplits=");
     table_refused("kSplits = 4, kWarps = 8", "kSplits = 4, kWarps = 1.5",
                   "found 1.5, allowed: an integer");
     table_refused("gpu = \"GPU\",", "", "record: field 'gpu'");
@@ -99,6 +101,26 @@ Test(tactic, tables_that_do_not_fit) {
                   "choose = {}", "field 'choose': found none");
     table_refused("kPartials = 1 }, rows = 1", "kPartials = 0 }, rows = 1",
                   "this shape stands before at line 14");
+}
+
+Test(tactic, entries_for_no_kernel_of_the_step_are_checked_too) {
+    table_refused("kN = 48, kK = 64, kPartials = 1 }", "kN = 48, kKK = 64, kPartials = 1 }",
+                  "19: tactic \"fix/product\": field 'shape': unknown field 'kKK'; allowed: ");
+    table_refused("choose = { { kSplits = 1, kWarps = 1 } }", "choose = { { kSplit = 1 } }",
+                  "unknown field 'kSplit'; allowed: kSplits kWarps");
+    table_refused("    tactic \"fix/product\" {\n        shape = { kRows = 8",
+                  "    tactic \"fix/produce\" {\n        shape = { kRows = 8",
+                  "9: tactic \"fix/produce\": unknown provider, there is no "
+                  "templates/fix/produce.lua");
+}
+
+Test(tactic, entries_that_were_used_are_counted) {
+    cr_assert(generate(case_base(), "measured"));
+    cr_assert_str_eq(case_result.table, "layouts/tactics/measured.lua");
+    cr_assert_eq(case_result.entries, 3);
+    cr_assert_eq(case_result.entries_used, 2);
+    cr_assert(strstr(case_result.why, "layouts/tactics/measured.lua:19: \"fix/product\" is for no "
+                                      "kernel of this step"));
 }
 
 static const char *fat(const char *options) {
