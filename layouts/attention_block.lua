@@ -20,28 +20,34 @@ local function build(d)
     local function projection(name, count)
         return tensor(LAYER .. name) { "bf16", count * HEAD_DIM, HIDDEN, shard = 0, init = "weight" }
     end
-    local block = {
-        part "qkv" "gemm" { reads = { x = "x", w = "qkvg.w" }, writes = { y = "qkvg" } },
-        part "rope" "qk_norm_rope" {
-            reads = { qkvg = "qkvg", positions = "positions", rope = "rope" }, writes = { q = "q", gate = "gate", k = "k" },
-            set = { eps = EPS, heads = heads, kv_heads = kv_heads } },
-        part "insert" "kv_insert" { reads = { k = "k", slots = "slot_mapping.all" }, writes = { cache = "kv" } },
-        part "core" "attention" {
-            reads = { q = "q", cache = "kv", block_tables = "block_tables.all", seq_lens = "seq_lens.all" }, writes = { o = "o" },
-            set = { window = WINDOW, scale = 1 / math.sqrt(HEAD_DIM), max_context = d.max_context } },
-        part "gated" "o_norm_gate" { reads = { o = "o", gate = "gate" }, writes = { y = "y" }, set = { eps = EPS } },
-        part "proj" "gemm" { reads = { x = "y", w = "o.w" }, writes = { y = "parts" } },
-        part "sum" "rank_sum" { reads = { parts = "parts" }, writes = { a = "a" }, set = { order = d.set.order } },
-        part "residual" "residual" {
-            reads = { branch = "a", s = "s", alpha = "alpha", beta = "beta" }, writes = { s_out = "s_next" }, set = { eps = 1e-8 } },
-        part "norm" "norm" { reads = { s = "s_next", gain = "gain" }, writes = { x = "x" }, set = { eps = EPS, center = 1 } },
-    }
+    -- The last layer's branch has a gain, and its stream is also kept.
+    local function block(last)
+        local gain, kept = last and "post" or nil, last and "kept" or nil
+        return {
+            part "qkv" "gemm" { reads = { x = "x", w = "qkvg.w" }, writes = { y = "qkvg" } },
+            part "rope" "qk_norm_rope" {
+                reads = { qkvg = "qkvg", positions = "positions", rope = "rope" }, writes = { q = "q", gate = "gate", k = "k" },
+                set = { eps = EPS, heads = heads, kv_heads = kv_heads } },
+            part "insert" "kv_insert" { reads = { k = "k", slots = "slot_mapping.all" }, writes = { cache = "kv" } },
+            part "core" "attention" {
+                reads = { q = "q", cache = "kv", block_tables = "block_tables.all", seq_lens = "seq_lens.all" }, writes = { o = "o" },
+                set = { window = WINDOW, scale = 1 / math.sqrt(HEAD_DIM), max_context = d.max_context } },
+            part "gated" "o_norm_gate" { reads = { o = "o", gate = "gate" }, writes = { y = "y" }, set = { eps = EPS } },
+            part "proj" "gemm" { reads = { x = "y", w = "o.w" }, writes = { y = "parts" } },
+            part "sum" "rank_sum" { reads = { parts = "parts" }, writes = { a = "a" }, set = { order = d.set.order } },
+            part "residual" "residual" {
+                reads = { branch = "a", s = "s", alpha = "alpha", beta = "beta", gain = gain },
+                writes = { s_out = "s_next", aux = kept }, set = { eps = 1e-8 } },
+            part "norm" "norm" { reads = { s = "s_next", gain = "gain" }, writes = { x = "x" }, set = { eps = EPS, center = 1 } },
+        }
+    end
     return model {
         groups = { group "all" { window = WINDOW } },
         values = {
             value "s" { "f32", rows, HIDDEN, input = true },
             value "s_next" { "f32", rows, HIDDEN, output = true },
             value "x" { "bf16", rows, HIDDEN, output = true },
+            value "kept" { "f32", rows, HIDDEN, output = true },
             value "qkvg" { "bf16", rows, 2 * (q_dim + kv_dim) },
             value "q" { "bf16", rows, heads, HEAD_DIM },
             value "gate" { "bf16", rows, heads, HEAD_DIM },
@@ -54,6 +60,7 @@ local function build(d)
         },
         weights = {
             vector("gain", "offset"),
+            vector("post", "offset"),
             vector("mix", "gate"),
             weight "qkvg.w" { "bf16", 2 * (q_dim + kv_dim), HIDDEN, axis = 0, from = {
                 projection("q", HEADS), projection("k", KV_HEADS), projection("v", KV_HEADS), projection("g", HEADS) } },
@@ -69,8 +76,8 @@ local function build(d)
         prologue = {
             part "first" "norm" { reads = { s = "s", gain = "gain" }, writes = { x = "x" }, set = { eps = EPS, center = 1 } },
         },
-        kinds = { kind "attention" { parts = block } },
-        layers = { "attention", "attention" },
+        kinds = { kind "attention" { parts = block(false) }, kind "last" { parts = block(true) } },
+        layers = { "attention", "last" },
     }
 end
 

@@ -16,14 +16,14 @@ local size = {
 local function serve(tp, name)
     return deployment { tp = tp, name = name, max_context = 33024, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } },
                         aux = { 1, 16, 30, 44, 59 }, set = { head = true, ep = name == "ep" },
-                        provide = muse_spark.providers { tp = tp, splits = 1 } }
+                        provide = muse_spark.providers { tp = tp, splits = 1, library = name == "nccl" } }
 end
 
 return layout "muse_spark" {
     doc = "Muse Spark Open, text decoder, decode steps of up to 32 rows",
     deployments = {
         serve(1), serve(2), serve(4), serve(8), serve(16),
-        serve(2, "ep"), serve(4, "ep"), serve(8, "ep"), serve(16, "ep"),
+        serve(2, "ep"), serve(4, "ep"), serve(8, "ep"), serve(16, "ep"), serve(16, "nccl"),
     },
     model = function(d)
         return muse_spark.build(size, d)

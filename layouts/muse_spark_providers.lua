@@ -69,16 +69,23 @@ local function pick(table_of, name, what)
     return table_of[name] or error("unknown way '" .. tostring(name) .. "' of " .. what)
 end
 
--- `c`: tp; splits (1: products leave K-split sums); attention ("push", "publish", "library"), unpooler ("publish", "library"),
--- which stand for the sum of attention and the columns of the unpooler on several ranks.
+-- A boundary that pushes by itself waits for fewer launches, a published product overlaps its pushes; the pushes of a rank grow
+-- with the ranks, and from 16 on the library's sum is left to itself.
+local function attention_way(c)
+    return c.attention or c.library and "library" or c.tp < 8 and "push" or c.tp < 16 and "publish" or "library"
+end
+
+-- `c`: tp; splits (1: products leave K-split sums); library: the library sums and gathers wherever it can; attention ("push",
+-- "publish", "library"), unpooler ("publish", "library"), which stand for the sum of attention and the columns of the unpooler
+-- on several ranks.
 local function dense_providers(c)
     local partials, list = { partials = c.splits }, {}
     if c.tp == 1 then
         append(list, dense_on_one_rank(partials))
     else
         append(list, { use "embedding/exchange_embed" { parts = { "embed.lookup", "embed.sum", "embed.norm" } } })
-        append(list, pick(unpooler_gathers, c.unpooler or "publish", "gathering the unpooler's columns")())
-        append(list, pick(attention_sums, c.attention or (c.tp < 8 and "push" or "publish"), "summing attention")(partials))
+        append(list, pick(unpooler_gathers, c.unpooler or c.library and "library" or "publish", "gathering the unpooler's columns")())
+        append(list, pick(attention_sums, attention_way(c), "summing attention")(partials))
         append(list, { use "head/exchange_argmax" { parts = { "head.argmax" } } })
     end
     append(list, {

@@ -10,13 +10,14 @@ local size = {
 
 local function serve(tp, name)
     return deployment { tp = tp, name = name, max_context = 128, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } }, aux = { 2 },
-                        set = { head = true, ep = name == "ep" }, provide = muse_spark.providers { tp = tp, splits = 1 } }
+                        set = { head = true, ep = name == "ep" }, provide = muse_spark.providers { tp = tp, splits = 1, library = name == "nccl" } }
 end
 
 return layout "muse_spark_tiny" {
     doc = "Muse Spark in miniature, for machines without a GPU",
     deployments = {
         serve(1), serve(2), serve(4), serve(8), serve(16),
+        serve(2, "nccl"), serve(16, "nccl"),
         serve(2, "ep"), serve(4, "ep"), serve(8, "ep"), serve(16, "ep"),
     },
     model = function(d)
