@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The host device's streams and graphs: lists of launches with what each must wait for. Nothing
  * runs before somebody synchronises. */
+#include "host_crash.h"
 #include "host_device.h"
 
 #include <stdlib.h>
@@ -292,7 +293,7 @@ static void to_grid(const lathe_host_launch *launch, int first, lathe_emulator_g
 static lathe_status run_grids(lathe_host_device *h, int first, int end) {
     for (int i = first; i < end; i++)
         to_grid(&h->queue.launches[i], first, &h->grids[i - first]);
-    if (end > first && !lathe_emulator_run(h->emulator, h->grids, end - first))
+    if (end > first && !lathe_host_run_watched(h->emulator, h->grids, end - first))
         return lathe_host_fail(&h->base, LATHE_DEVICE_FAULT, "%s",
                                lathe_emulator_message(h->emulator));
     return LATHE_OK;

@@ -21,6 +21,7 @@
 #include "run_steps.h"
 #include "step_files.h"
 #include "synthetic.h"
+#include "watchdog.h"
 #include "weights.h"
 
 const char lathe_cmd_run_summary[] = "build a step and run it, or check it against the references";
@@ -371,6 +372,7 @@ static int open_inputs(run *r) {
 }
 
 static void clean_up(run *r) {
+    lathe_watchdog_stop();
     for (int rank = 0; rank < r->ranks.count; ++rank)
         lathe_image_destroy(r->images[rank]);
     lathe_against_close(r->against);
@@ -414,6 +416,8 @@ static int follow_parent(const run *r) {
 
 static int run_here(run *r) {
     int status = create_engine(r);
+    if (r->o.device == LATHE_DEVICE_HOST)
+        lathe_watchdog_start(r->ranks.count);
     if (status == LATHE_EXIT_OK)
         status = open_weights(r);
     if (status == LATHE_EXIT_OK)

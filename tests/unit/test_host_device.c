@@ -3,12 +3,16 @@
  */
 #include "device.h"
 #include "host_compile.h"
+#include "host_crash.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char source[] =
@@ -32,7 +36,11 @@ static const char source[] =
     "    if (thread_id() == 0) block_sync();\n"
     "    y[here()] = 1;\n"
     "}\n"
-    "extern \"C\" __global__ void beyond(u32 *y) { y[4] = 1; }\n";
+    "extern \"C\" __global__ void beyond(u32 *y) { y[4] = 1; }\n"
+    "extern \"C\" __global__ void wild(u32 *y) { y[thread_id() == 3 ? 1ull << 44 : 0] = 1; }\n"
+    "extern \"C\" __global__ void endless(u32 *y) {\n"
+    "    while (*static_cast<volatile u32 *>(y) != 1) {}\n"
+    "}\n";
 
 static char folder[256], object[512], source_path[512];
 static lathe_device *d;
@@ -230,6 +238,53 @@ Test(host_device, sees_writes_beyond_an_allocation) {
     cr_assert_eq(d->ops->synchronize(d), LATHE_DEVICE_FAULT);
     cr_assert_not_null(strstr(d->message, "beyond an allocation of 16 bytes"), "%s", d->message);
     d->ops->unload(d, beyond);
+}
+
+/* Whatever else the process would do about the signal, the kernel is named first. */
+Test(host_device, a_wild_access_is_named) {
+    char text[1024];
+    int ends[2], status;
+    if (lathe_host_sanitized())
+        cr_skip_test("the sanitizer ends the program at the write");
+    cr_assert_eq(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        signal(SIGSEGV, SIG_DFL);
+        lathe_kernel *wild = load("wild");
+        (void)!launch(0, wild, false, 1, words(64));
+        (void)!d->ops->synchronize(d);
+        _exit(0);
+    }
+    close(ends[1]);
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, "status %d", status);
+    const ssize_t n = read(ends[0], text, sizeof text - 1);
+    text[n > 0 ? n : 0] = '\0';
+    cr_assert(strstr(text, "kernel wild, block ("), "%s", text);
+    cr_assert(strstr(text, "thread 3: SIGSEGV"), "%s", text);
+}
+
+static void *synchronize(void *device) {
+    lathe_device *of = device;
+    return of->ops->synchronize(of) == LATHE_OK ? device : NULL;
+}
+
+Test(host_device, an_endless_loop_is_named, .timeout = 60) {
+    char text[512];
+    pthread_t thread;
+    void *a = words(64), *result;
+    lathe_kernel *endless = load("endless");
+    cr_assert_eq(launch(0, endless, false, 1, a), LATHE_OK);
+    cr_assert_eq(pthread_create(&thread, NULL, synchronize, d), 0);
+    for (uint64_t now = 1; !lathe_host_stuck(now, 5, text, sizeof text); now++)
+        usleep(20000);
+    cr_assert(strstr(text, "kernel endless, block ("), "%s", text);
+    *(volatile uint32_t *)a = 1; /* memory of the host device is the process's */
+    cr_assert_eq(pthread_join(thread, &result), 0);
+    cr_assert_not_null(result, "%s", d->message);
+    cr_assert_not(lathe_host_stuck(1000, 5, text, sizeof text), "nothing runs any more");
+    d->ops->unload(d, endless);
 }
 
 Test(host_device, load_names_what_is_missing) {
