@@ -29,7 +29,7 @@ typedef struct {
     const char *name; /* "cuda", "host" */
     char arch[16];    /* "sm_90a", "host" */
     uint32_t multiprocessors;
-    uint64_t memory_free;  /* bytes; host: UINT64_MAX */
+    uint64_t memory_free;  /* bytes; UINT64_MAX: unknown */
     int cuda_major;        /* CUDA version that the driver knows; 0 for the host */
     char description[128]; /* "NVIDIA H200, driver 580.65" */
 } lathe_device_info;

@@ -205,6 +205,25 @@ static const char *refuse_cuda(lathe_engine *e) {
     return refuse_library(e);
 }
 
+/* Ranks on the host device share the machine's memory. */
+static const char *refuse_memory(lathe_engine *e, int world) {
+    const bool host = e->options.device == LATHE_DEVICE_HOST;
+    const uint64_t have = e->device->info.memory_free;
+    uint64_t bytes = lathe_engine_total_bytes(e);
+    if (host && __builtin_mul_overflow(bytes, (uint64_t)world, &bytes))
+        bytes = UINT64_MAX;
+    if (bytes <= have)
+        return NULL;
+    char note[128] = "";
+    if (host && strcmp(e->table->arch, "host") != 0)
+        snprintf(note, sizeof note, "the directory is for %s, here it would be emulated; ",
+                 e->table->arch);
+    return refuse(e, LATHE_UNSUPPORTED,
+                  "%smemory: the step wants %.2f GB (%lld kv pages), the %s has %.2f GB", note,
+                  (double)bytes * 1e-9, (long long)e->kv_pages, host ? "machine" : "device",
+                  (double)have * 1e-9);
+}
+
 const char *lathe_unsupported(lathe_engine *e) {
     const int world = e->options.group ? e->options.group->world : 1;
     if (e->table->tp != world)
@@ -217,11 +236,5 @@ const char *lathe_unsupported(lathe_engine *e) {
         if (reason)
             return reason;
     }
-    const uint64_t bytes = lathe_engine_total_bytes(e);
-    if (e->state == LATHE_ENGINE_CREATED && bytes > e->device->info.memory_free)
-        return refuse(e, LATHE_UNSUPPORTED,
-                      "memory: the step wants %.2f GB (%lld kv pages), the device has %.2f GB",
-                      (double)bytes * 1e-9, (long long)e->kv_pages,
-                      (double)e->device->info.memory_free * 1e-9);
-    return NULL;
+    return e->state == LATHE_ENGINE_CREATED ? refuse_memory(e, world) : NULL;
 }

@@ -327,6 +327,18 @@ void lathe_device_host_delay(lathe_device *d, uint64_t ns) {
         lathe_emulator_delay(host(d)->emulator, ns);
 }
 
+/* What the machine can give without swapping; UINT64_MAX where it does not say. */
+static uint64_t available_memory(void) {
+    char text[128];
+    unsigned long long kib = UINT64_MAX / 1024;
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && fgets(text, sizeof text, f) && sscanf(text, "MemAvailable: %llu", &kib) != 1) {
+    }
+    if (f)
+        fclose(f);
+    return kib == UINT64_MAX / 1024 ? UINT64_MAX : (uint64_t)kib * 1024;
+}
+
 lathe_status lathe_device_host_create(int rank, uint64_t seed, lathe_device **device, char *message,
                                       size_t size) {
     *device = NULL;
@@ -343,7 +355,7 @@ lathe_status lathe_device_host_create(int rank, uint64_t seed, lathe_device **de
     h->base.info.name = "host";
     snprintf(h->base.info.arch, sizeof h->base.info.arch, "host");
     h->base.info.multiprocessors = 2;
-    h->base.info.memory_free = UINT64_MAX;
+    h->base.info.memory_free = available_memory();
     snprintf(h->base.info.description, sizeof h->base.info.description,
              "emulator on the CPU, rank %d, seed %llu", rank, (unsigned long long)seed);
     *device = &h->base;

@@ -243,6 +243,18 @@ Test(build, says_why_a_machine_cannot_serve) {
     expect_refused(o, LATHE_NO_DEVICE, "too old: found 11.8");
 }
 
+/* The toy's directory is for a GPU: the host device says so where that is not all. */
+Test(build, the_host_device_has_what_the_machine_has) {
+    lathe_options o = fake_options(&t);
+    o.device = LATHE_DEVICE_HOST;
+    lathe_engine *e = create(o);
+    cr_assert_null(lathe_unsupported(e), "%s", lathe_unsupported(e));
+    lathe_destroy(e);
+    o.kv_pages = INT32_MAX;
+    expect_refused(o, LATHE_UNSUPPORTED, "the directory is for sm_90a, here it would be emulated");
+    expect_refused(o, LATHE_UNSUPPORTED, "(2147483647 kv pages), the machine has");
+}
+
 Test(build, a_larger_tensor_parallel_size_needs_a_group) {
     json_t *root = toy_json();
     json_object_set_new(root, "tp", json_integer(2));
