@@ -27,14 +27,28 @@ static void print_usage(FILE *out) {
           out);
 }
 
+/* What a command printed may still be on its way: a full disk shows only now. */
+static int finish(const char *what, int status) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "%s: standard output cannot be written\n", what);
+    return status == LATHE_EXIT_OK ? LATHE_EXIT_USAGE : status;
+}
+
+static int run(const command *c, int argc, char **argv) {
+    char name[64];
+    snprintf(name, sizeof name, "lathe %s", c->name);
+    return finish(name, c->run(argc, argv));
+}
+
 int main(int argc, char **argv) {
     if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
         print_usage(stdout);
-        return LATHE_EXIT_OK;
+        return finish("lathe", LATHE_EXIT_OK);
     }
     for (size_t i = 0; argc >= 2 && i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+            return run(&commands[i], argc - 1, argv + 1);
     if (argc >= 2)
         fprintf(stderr, "lathe: unknown command '%s'\n", argv[1]);
     print_usage(stderr);

@@ -194,3 +194,10 @@ Test(cmd_run, a_context_below_the_tokens_is_said_and_checks_nothing) {
     REFUSED("nothing was run", TOY, "--check", "--variant", "1x8", "--context", "1");
     REFUSED("nothing was run", TOY, "--variant", "1x8", "--context", "1");
 }
+
+/* Told by whatever ends the program, as by any command. */
+Test(cmd_run, output_that_is_lost_is_no_success) {
+    cr_assert_eq(system(LATHE_BINARY " run --help >/dev/full 2>/dev/null; test $? = 2"), 0);
+    cr_assert_eq(system(LATHE_BINARY " --help 2>&1 >/dev/full | grep -q 'cannot be written'"), 0);
+    cr_assert_eq(system(LATHE_BINARY " run --help >/dev/null"), 0);
+}
