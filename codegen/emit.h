@@ -42,9 +42,10 @@ lathe_text lathe_emit_kernel(const lathe_plan *plan, const lathe_emit_options *o
 /* The text of step.json. */
 lathe_text lathe_emit_step(const lathe_plan *plan, const char *hash);
 
-/* Makes DIRECTORY.XXXXXX beside `directory` and writes the files there; returns its path. Refuses a
- * `directory` that exists and is no generated one. */
-const char *lathe_emit_write(const lathe_files *files, const char *directory);
+/* Makes DIRECTORY.XXXXXX beside `directory` and writes the files there. `*made` is its path as soon
+ * as it exists, so that it can be discarded whatever fails. Refuses a `directory` that exists and
+ * is no generated one. */
+void lathe_emit_write(const lathe_files *files, const char *directory, const char **made);
 /* Renames it to `directory`, whose old files are removed. */
 void lathe_emit_publish(lathe_arena *arena, const char *aside, const char *directory);
 /* Removes a directory that lathe_emit_write made. Never fails. */

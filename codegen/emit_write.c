@@ -119,20 +119,22 @@ static const char *trim(lathe_arena *arena, const char *directory) {
     return lathe_arena_copy(arena, directory, length);
 }
 
-const char *lathe_emit_write(const lathe_files *files, const char *directory) {
+void lathe_emit_write(const lathe_files *files, const char *directory, const char **made) {
     lathe_arena *arena = files->arena;
     const char *target = trim(arena, directory);
     check_replaceable(arena, target);
     make_parents(arena, target, 0);
     char *aside = lathe_arena_print(arena, "%s.XXXXXX", target);
-    if (!mkdtemp(aside) || chmod(aside, 0755) != 0)
+    if (!mkdtemp(aside))
+        fail(arena, aside, "cannot be made");
+    *made = aside;
+    if (chmod(aside, 0755) != 0)
         fail(arena, aside, "cannot be made");
     for (size_t i = 0; i < files->count; i++) {
         const char *path = lathe_arena_print(arena, "%s/%s", aside, files->files[i].name);
         make_parents(arena, path, strlen(aside) + 1);
         write_file(arena, path, &files->files[i]);
     }
-    return aside;
 }
 
 static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *walk) {

@@ -115,7 +115,7 @@ static void run(session *s, const lathe_generate_options *o, lathe_generate_resu
     const lathe_emit_options emit = {.layout = shown, .tactics = o->tactics, .only = o->only};
     const lathe_files files = lathe_emit(plan, &emit, r->hash);
     const char *directory = output_directory(plan, o);
-    s->aside = lathe_emit_write(&files, directory);
+    lathe_emit_write(&files, directory, &s->aside);
 #ifdef LATHE_SCAN
     if (!o->no_scan)
         lathe_emit_scan(plan, &emit, &files, s->aside);

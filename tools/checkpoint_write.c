@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NAME_BYTES 512
+#define INDEX "model.safetensors.index.json"
 #define CHUNK ((int64_t)1 << 20) /* elements written at once */
 
 typedef struct {
@@ -24,7 +26,7 @@ typedef struct {
     const char *folder;
     tensor *tensors;
     int count, capacity;
-    int files;
+    int files, opened; /* opened: of these, in order */
     char *message;
     size_t size;
 } writer;
@@ -155,7 +157,7 @@ static lathe_status write_tensor(const writer *w, FILE *f, const tensor *t, void
     return LATHE_OK;
 }
 
-static lathe_status write_file(const writer *w, int file, void *chunk) {
+static lathe_status write_file(writer *w, int file, void *chunk) {
     char name[64];
     char path[4096];
     format_file(w, file, name, sizeof name);
@@ -167,7 +169,8 @@ static lathe_status write_file(const writer *w, int file, void *chunk) {
         return refuse(w, LATHE_IO, path, strerror(errno));
     }
     lathe_status status = LATHE_OK;
-    if (!write_header(f, header))
+    w->opened = file + 1;
+    if (!write_header(f, header) || fflush(f) != 0)
         status = refuse(w, LATHE_IO, path, strerror(errno));
     free(header);
     for (int i = 0; status == LATHE_OK && i < w->count; ++i)
@@ -187,7 +190,7 @@ static lathe_status write_index(const writer *w) {
         json_object_set_new(map, w->tensors[i].name, json_string(name));
     }
     json_t *index = json_pack("{s:{}, s:o}", "metadata", "weight_map", map);
-    snprintf(path, sizeof path, "%s/model.safetensors.index.json", w->folder);
+    snprintf(path, sizeof path, "%s/" INDEX, w->folder);
     const int written = index ? json_dump_file(index, path, JSON_INDENT(1)) : -1;
     json_decref(index);
     return written == 0 ? LATHE_OK : refuse(w, LATHE_IO, path, "cannot be written");
@@ -207,12 +210,26 @@ static lathe_status write_all(writer *w, uint64_t file_bytes) {
     return status == LATHE_OK ? write_index(w) : status;
 }
 
+/* Half a checkpoint is none. */
+static void remove_files(const writer *w) {
+    char name[64], path[4096];
+    for (int file = 0; file < w->opened; ++file) {
+        format_file(w, file, name, sizeof name);
+        snprintf(path, sizeof path, "%s/%s", w->folder, name);
+        unlink(path);
+    }
+    snprintf(path, sizeof path, "%s/" INDEX, w->folder);
+    unlink(path);
+}
+
 lathe_status lathe_checkpoint_write(const lathe_step_table *table,
                                     const lathe_weight_reader *reader, const char *folder,
                                     uint64_t file_bytes, char *message, size_t size) {
     writer w = {
         .table = table, .reader = reader, .folder = folder, .message = message, .size = size};
     const lathe_status status = write_all(&w, file_bytes);
+    if (status != LATHE_OK)
+        remove_files(&w);
     for (int i = 0; i < w.count; ++i)
         free(w.tensors[i].name);
     free(w.tensors);

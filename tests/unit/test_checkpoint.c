@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A checkpoint that was written from synthetic weights gives the same weights when it is read. */
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "checkpoint_write.h"
@@ -52,6 +55,29 @@ static void expect_equal(const lathe_weights *a, const lathe_weights *b, int wei
     cr_assert_eq(memcmp(x, y, bytes), 0);
     free(x);
     free(y);
+}
+
+static int entries(void) {
+    int count = 0;
+    DIR *d = opendir(folder);
+    cr_assert_not_null(d);
+    while (readdir(d))
+        count++;
+    closedir(d);
+    return count;
+}
+
+/* A file that cannot grow stands for a full disk: nothing of the checkpoint is left. */
+Test(checkpoint, a_full_disk_leaves_nothing) {
+    lathe_synthetic s = {false, 4};
+    const lathe_weight_reader reader = lathe_synthetic_reader(&s);
+    const struct rlimit limit = {20000, 20000};
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    cr_assert_eq(lathe_checkpoint_write(table, &reader, folder, 1 << 30, message, sizeof message),
+                 LATHE_IO);
+    cr_assert(strstr(message, "File too large"), "%s", message);
+    cr_assert_eq(entries(), 2, "only . and ..");
 }
 
 /* Small files, so that there are several. */

@@ -7,6 +7,8 @@
 
 #include <dirent.h>
 #include <jansson.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 TestSuite(emit, .init = case_begin, .fini = case_end, .timeout = 100);
 
@@ -359,4 +361,25 @@ Test(emit, no_c_file_knows_a_model) {
         expect_no_model(LATHE_SOURCE_DIR "/runtime", suffixes[i]);
         expect_no_model(LATHE_SOURCE_DIR "/tools", suffixes[i]);
     }
+}
+
+/* A file that cannot grow stands for a full disk: nothing is left beside the directory. */
+Test(emit, a_full_disk_leaves_nothing) {
+    const struct rlimit limit = {256, 256};
+    struct dirent **entries;
+    case_write("case.lua", case_base());
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    const lathe_generate_options o = {.layout = case_path("case.lua"),
+                                      .out = case_path("out"),
+                                      .root = FIXTURES,
+                                      .tp = 1,
+                                      .no_scan = true};
+    cr_assert_not(lathe_generate(&o, &case_result));
+    case_expect_message((const char *const[]){"cannot be written", "File too large", NULL});
+    const int count = scandir(case_folder, &entries, NULL, alphasort);
+    cr_assert_eq(count, 3, "only ., .. and the layout: found %d", count);
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
 }
