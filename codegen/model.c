@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_LAYERS = 4096 }; /* as the runtime reads */
+
 typedef struct {
     lathe_lua *lua;
     lathe_arena *arena;
@@ -302,6 +304,11 @@ static void read_layers(reader *r, const lathe_table *t) {
     m->layers = lathe_arena_alloc(r->arena, list->item_count + 1, sizeof *m->layers);
     if (!list->item_count)
         fail(r, t->where, "model: field 'layers': found none, allowed: a kind name per layer");
+    if (list->item_count > MAX_LAYERS)
+        fail(r, t->where,
+             lathe_arena_print(r->arena,
+                               "model: field 'layers': found %zu layers, allowed: at most %d",
+                               list->item_count, MAX_LAYERS));
     for (size_t i = 0; i < list->item_count; i++)
         m->layers[m->layer_count++] =
             find_kind(r, t->where, lathe_tree_item_string(r->arena, list, i, "layers"));

@@ -4,6 +4,7 @@
  * and powers of two only. */
 #include "synthetic.h"
 
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -81,8 +82,9 @@ bool lathe_synthetic_parse(const char *text, lathe_synthetic *synthetic) {
         return false;
     char *end;
     synthetic->unkind = text[0] == 'u';
+    errno = 0;
     synthetic->seed = strtoull(number, &end, 10);
-    return *number >= '0' && *number <= '9' && *end == 0;
+    return errno == 0 && *number >= '0' && *number <= '9' && *end == 0;
 }
 
 /* One tensor being generated. */

@@ -44,6 +44,7 @@ static const struct option names[] = {
 
 /* 1: go on, 0: the usage was asked for, -1: refused with a message. */
 static int read_options(int argc, char **argv, lathe_generate_options *o, int *why) {
+    bool given[HELP + 1] = {false};
     optind = 1;
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         const char **texts[] = {[DEPLOYMENT] = &o->deployment,
@@ -54,12 +55,17 @@ static int read_options(int argc, char **argv, lathe_generate_options *o, int *w
                                 [ROOT] = &o->root};
         if (c == HELP)
             return 0;
-        if (c == TP && (o->tp = read_size(optarg)) < 0) {
+        if (c == TP && !given[TP] && (o->tp = read_size(optarg)) < 0) {
             fprintf(stderr, "lathe gen: --tp: found \"%s\", allowed: 1 to 1024\n", optarg);
             return -1;
         }
         if (c == '?')
             return -1;
+        if (given[c]) {
+            fprintf(stderr, "lathe gen: a second --%s; allowed: each option once\n", names[c].name);
+            return -1;
+        }
+        given[c] = true;
         if (c == WHY)
             *why = 1;
         else if (c == NO_SCAN)
@@ -68,7 +74,8 @@ static int read_options(int argc, char **argv, lathe_generate_options *o, int *w
             *texts[c] = optarg;
     }
     if (optind + 1 != argc || !o->tp) {
-        fputs(o->tp ? "lathe gen: one LAYOUT is needed\n" : "lathe gen: --tp N is needed\n",
+        fputs(o->tp ? "lathe gen: one LAYOUT is needed; see lathe gen --help\n"
+                    : "lathe gen: --tp N is needed; see lathe gen --help\n",
               stderr);
         return -1;
     }
@@ -81,7 +88,8 @@ int lathe_cmd_gen(int argc, char **argv) {
     int why = 0;
     const int go = read_options(argc, argv, &options, &why);
     if (go <= 0) {
-        print_usage(go ? stderr : stdout);
+        if (!go)
+            print_usage(stdout);
         return go ? LATHE_EXIT_USAGE : LATHE_EXIT_OK;
     }
     lathe_generate_result *result = malloc(sizeof *result);

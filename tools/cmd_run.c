@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `lathe run`: builds a generated directory and runs or checks its step. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,8 +89,8 @@ static void show_progress(void *context, lathe_log_kind kind, const char *text, 
 
 static int open_generated(run *r) {
     const char *arch = r->o.device == LATHE_DEVICE_HOST ? "host" : "sm_90a";
-    return lathe_generated_open(r->o.target, r->o.tp, r->o.arch ? r->o.arch : arch, r->o.deployment,
-                                &r->generated);
+    return lathe_generated_open(r->o.target, r->o.tp ? r->o.tp : "1", r->o.arch ? r->o.arch : arch,
+                                r->o.deployment, &r->generated);
 }
 
 static lathe_options engine_options(run *r) {
@@ -103,6 +104,26 @@ static lathe_options engine_options(run *r) {
     o.log = show_progress;
     o.log_context = r;
     return o;
+}
+
+/* What a directory was generated for cannot be chosen any more, only confirmed. */
+static int check_generated(run *r) {
+    char tp[16];
+    snprintf(tp, sizeof tp, "%d", r->table->tp);
+    const struct {
+        const char *name, *wanted, *found;
+    } options[] = {{"--tp", r->o.tp, tp},
+                   {"--arch", r->o.arch, r->table->arch},
+                   {"--deployment", r->o.deployment, r->table->deployment}};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; ++i) {
+        if (r->generated.temporary || !options[i].wanted ||
+            strcmp(options[i].wanted, options[i].found) == 0)
+            continue;
+        snprintf(r->message, sizeof r->message, "%s '%s'; %s was generated with '%s'",
+                 options[i].name, options[i].wanted, r->o.target, options[i].found);
+        return fail(LATHE_INVALID, r->message);
+    }
+    return LATHE_EXIT_OK;
 }
 
 static int create_engine(run *r) {
@@ -128,7 +149,13 @@ static int create_engine(run *r) {
     r->o.inject.rank -= r->ranks.first; /* from here on among the ranks of this process */
     if (r->o.inject.rank < 0 || r->o.inject.rank >= r->ranks.count)
         r->o.inject = (lathe_inject){LATHE_INJECT_NOTHING, 0, 0, 0};
-    return LATHE_EXIT_OK;
+    return check_generated(r);
+}
+
+static bool is_synthetic_name(const char *what) {
+    struct stat st;
+    return (strncmp(what, "calm", 4) == 0 || strncmp(what, "unkind", 6) == 0) &&
+           stat(what, &st) != 0;
 }
 
 static int open_weights(run *r) {
@@ -136,6 +163,13 @@ static int open_weights(run *r) {
     if (r->is_synthetic) {
         r->reader = lathe_synthetic_reader(&r->synthetic);
         return LATHE_EXIT_OK;
+    }
+    if (is_synthetic_name(r->o.weights)) {
+        snprintf(r->message, sizeof r->message,
+                 "--weights '%s'; allowed: calm:SEED, unkind:SEED with a seed from 0 to 2^64 - 1, "
+                 "or a checkpoint",
+                 r->o.weights);
+        return fail(LATHE_INVALID, r->message);
     }
     lathe_status status =
         lathe_safetensors_open(r->o.weights, &r->checkpoint, r->message, sizeof r->message);
@@ -356,12 +390,14 @@ static int run_variants(run *r) {
     return status == LATHE_EXIT_OK && failed ? LATHE_EXIT_CHECK : status;
 }
 
-static int make_dump_folder(const run *r) {
+static int make_dump_folder(run *r) {
     struct stat st;
     if (!r->o.dump || mkdir(r->o.dump, 0777) == 0 ||
-        (stat(r->o.dump, &st) == 0 && S_ISDIR(st.st_mode)))
+        (errno == EEXIST && stat(r->o.dump, &st) == 0 && S_ISDIR(st.st_mode)))
         return LATHE_EXIT_OK;
-    return fail(LATHE_IO, "the folder of --dump cannot be made");
+    snprintf(r->message, sizeof r->message, "--dump %s: %s", r->o.dump,
+             errno == EEXIST ? "it is no folder" : strerror(errno));
+    return fail(LATHE_IO, r->message);
 }
 
 static int open_inputs(run *r) {
@@ -396,7 +432,7 @@ static int run_processes(run *r, int argc, char **argv) {
     if (status != LATHE_OK)
         return fail(status, r->message);
     for (int i = 1; i < argc && n < 60; ++i) {
-        if (is_for_generating(argv[i]))
+        if (r->generated.temporary && is_for_generating(argv[i]))
             ++i;
         else if (strcmp(argv[i], "--processes") != 0 && argv[i] != r->o.target)
             options[n++] = argv[i];

@@ -160,6 +160,9 @@ static int parse_argument(int argc, char **argv, int *i, lathe_run_options *o) {
         fputs(help, stdout);
         return LATHE_EXIT_OK + 1;
     }
+    for (int before = 1; name[0] == '-' && before < *i; ++before)
+        if (strcmp(argv[before], name) == 0)
+            return refuse("a second", name, "each option once");
     if (name[0] != '-') {
         if (o->target)
             return refuse("a second target", name, "one");
@@ -177,24 +180,28 @@ static int parse_argument(int argc, char **argv, int *i, lathe_run_options *o) {
     return status;
 }
 
+/* Options that say something about a check only. */
+static int parse_for_check(const lathe_run_options *o) {
+    const char *name = o->replays > 0     ? "--replays"
+                       : o->against       ? "--against"
+                       : o->failures_only ? "--failures"
+                       : o->noise > 0     ? "--noise"
+                                          : NULL;
+    return name && !o->check ? refuse("without --check", name, "it with --check") : 0;
+}
+
 int lathe_run_options_parse(int argc, char **argv, lathe_run_options *options) {
-    *options = (lathe_run_options){.weights = "calm:1",
-                                   .tp = "1",
-                                   .steps = 1,
-                                   .replays = 1,
-                                   .seed = 1,
-                                   .schedule = 1,
-                                   .timeout_ms = 2000,
-                                   .rank = -1};
+    *options = (lathe_run_options){
+        .weights = "calm:1", .steps = 1, .seed = 1, .schedule = 1, .timeout_ms = 2000, .rank = -1};
     for (int i = 1; i < argc; ++i) {
         const int status = parse_argument(argc, argv, &i, options);
         if (status != 0)
             return status;
     }
-    if (!options->target) {
-        fputs(help, stderr);
+    if (!options->target)
+        return refuse("no target", "", "a generated directory or a layout; lathe run --help");
+    if (parse_for_check(options) != 0)
         return LATHE_EXIT_USAGE + 1;
-    }
     if (options->inject.kind != LATHE_INJECT_NOTHING && options->check)
         return refuse("--inject with", "--check", "--inject or --check");
     if (options->processes && (options->check || options->inject.kind != LATHE_INJECT_NOTHING))

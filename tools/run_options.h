@@ -13,7 +13,7 @@
 
 typedef struct {
     const char *target; /* a generated directory, or a layout file */
-    const char *tp;     /* as written, for the generator */
+    const char *tp;     /* as written, for the generator; NULL: 1 */
     const char *arch;
     const char *deployment;
     lathe_device_kind device;
@@ -26,7 +26,7 @@ typedef struct {
     const char *cache;
     const char *variant; /* NULL: all */
     bool timing;
-    int64_t replays;
+    int64_t replays; /* 0: 1 */
     int64_t steps;
     int64_t pages; /* of every cache; 0: enough */
     uint64_t seed;

@@ -98,7 +98,7 @@ return provider "attention/paged" {
         const "kMaxContext" { type = "int", from = "attention.max_context", min = 1, max = 1048576,
             doc = "longest request" },
         const "kScale" { type = "float", from = "attention.scale", doc = "factor of q k^T" },
-        const "kEps" { type = "float", from = "o_norm_gate.eps",
+        const "kEps" { type = "float", min = 1e-30, from = "o_norm_gate.eps",
             doc = "added to the mean square of a head" },
         const "kWarps" { type = "int", tactic = true, min = 1, max = 16,
             doc = "warps of a block; they take turns at chunks of keys" },

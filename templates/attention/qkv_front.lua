@@ -26,7 +26,7 @@ return provider "attention/qkv_front" {
         const "kRope" { type = "int", has = "rope", doc = "1 where the layer has RoPE" },
         const "kPositions" { type = "int", default = 0, min = 0, max = 1048576,
             doc = "rows of the RoPE table; 0 without RoPE" },
-        const "kEps" { type = "float", from = "qk_norm_rope.eps",
+        const "kEps" { type = "float", min = 1e-30, from = "qk_norm_rope.eps",
             doc = "added to the mean square of a head" },
         const "kThreads" { type = "int", tactic = true, min = 32, max = 256,
             doc = "threads of a block" },

@@ -9,7 +9,7 @@ return provider "boundary/norm" {
     constants = {
         const "kRows" { type = "int", min = 1, max = 32, doc = "tokens of the step" },
         const "kHidden" { type = "int", min = 8, max = 65536, doc = "width of the stream" },
-        const "kEps" { type = "float", from = "norm.eps", doc = "added to the mean of squares" },
+        const "kEps" { type = "float", min = 1e-30, from = "norm.eps", doc = "added to the mean of squares" },
         const "kCenter" { type = "int", from = "norm.center", min = 0, max = 1, doc = "gain is center + w" },
         const "kThreads" { type = "int", tactic = true, min = 32, max = 1024, doc = "threads of a row" },
     },

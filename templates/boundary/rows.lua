@@ -39,11 +39,11 @@ function rows.stream_constants()
     return {
         const "kRows" { type = "int", min = 1, max = 32, doc = "tokens of the step" },
         const "kHidden" { type = "int", min = 8, max = 65536, doc = "width of the stream" },
-        const "kBranchEps" { type = "float", from = "residual.eps", doc = "of the norm of the branch" },
+        const "kBranchEps" { type = "float", min = 1e-30, from = "residual.eps", doc = "of the norm of the branch" },
         const "kBranchCenter" { type = "int", from = "residual.center", default = 1, min = 0, max = 1,
                                 doc = "gain before the branch's norm is center + w" },
         const "kHasBranchGain" { type = "int", has = "branch_gain", doc = "1 where the branch has a gain" },
-        const "kEps" { type = "float", from = "norm.eps", doc = "of the norm of the stream" },
+        const "kEps" { type = "float", min = 1e-30, from = "norm.eps", doc = "of the norm of the stream" },
         const "kCenter" { type = "int", from = "norm.center", min = 0, max = 1, doc = "gain after the norm is center + w" },
         const "kHasAux" { type = "int", has = "aux", doc = "1 where the updated stream is also kept" },
         const "kThreads" { type = "int", tactic = true, min = 32, max = 1024, doc = "threads of a row" },

@@ -11,7 +11,7 @@ return provider "embedding/embed" {
         const "kRows" { type = "int", min = 1, max = 32, doc = "tokens of the step" },
         const "kVocab" { type = "int", min = 1, max = 2147483647, doc = "rows of the table" },
         const "kHidden" { type = "int", min = 8, max = 65536, doc = "width of the stream" },
-        const "kEps" { type = "float", from = "embed_norm.eps", doc = "added to the mean of squares" },
+        const "kEps" { type = "float", min = 1e-30, from = "embed_norm.eps", doc = "added to the mean of squares" },
         const "kThreads" { type = "int", tactic = true, min = 32, max = 1024, doc = "threads of a row" },
     },
     args = {

@@ -14,7 +14,7 @@ function pooled.constants(exchange)
         const "kRows" { type = "int", min = 1, max = 32, doc = "tokens of the step" },
         const "kWidth" { type = "int", min = 16, max = 16384, doc = "expert input width" },
         const "kSplits" { type = "int", min = 0, doc = "K-split sums to add; 0: h0 is whole" },
-        const "kEps" { type = "float", from = "expert_norm.eps", doc = "added to the mean square" },
+        const "kEps" { type = "float", min = 1e-30, from = "expert_norm.eps", doc = "added to the mean square" },
         const "kCenter" { type = "int", from = "expert_norm.center", min = 0, max = 1,
                           doc = "the gain is center + w" },
         const "kWarps" { type = "int", tactic = true, min = 1, max = 16,

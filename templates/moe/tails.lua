@@ -43,7 +43,7 @@ function tails.constants(group, order)
         const "kTopK" { type = "int", min = 1, max = 32, doc = "routes of a token" },
         const "kRoutes" { type = "int", min = 1, doc = "kRows * kTopK" },
         const "kExpertRows" { type = "int", min = 1, doc = "rows of the permuted space" },
-        const "kEps" { type = "float", from = "post_expert_norm.eps",
+        const "kEps" { type = "float", min = 1e-30, from = "post_expert_norm.eps",
                        doc = "added to the mean square" },
         const "kCenter" { type = "int", from = "post_expert_norm.center", min = 0, max = 1,
                           doc = "the gain is center + w" },

@@ -28,6 +28,27 @@ static int run(const char *const *arguments) {
 
 #define RUN(...) run((const char *const[]){__VA_ARGS__, NULL})
 
+static char said[16384];
+
+/* The run is refused, and says `what` on standard error. */
+static void expect_refused(const char *const *arguments, const char *what) {
+    fflush(stderr);
+    const int old = dup(STDERR_FILENO);
+    FILE *kept = tmpfile();
+    cr_assert(kept && dup2(fileno(kept), STDERR_FILENO) >= 0);
+    const int status = run(arguments);
+    fflush(stderr);
+    dup2(old, STDERR_FILENO);
+    close(old);
+    rewind(kept);
+    said[fread(said, 1, sizeof said - 1, kept)] = 0;
+    fclose(kept);
+    cr_assert_eq(status, LATHE_EXIT_USAGE, "%d: %s", status, said);
+    cr_assert(strstr(said, what), "%s", said);
+}
+
+#define REFUSED(what, ...) expect_refused((const char *const[]){__VA_ARGS__, NULL}, what)
+
 Test(cmd_run, a_layout_is_generated_built_and_checked, .init = cr_redirect_stdout) {
     cr_assert_eq(RUN(TOY, "--check", "--variant", "1x8"), LATHE_EXIT_OK);
 }
@@ -54,6 +75,25 @@ Test(cmd_run, bad_usage_is_refused, .init = cr_redirect_stderr) {
     cr_assert_eq(RUN(TOY, "--tp", "3"), LATHE_EXIT_USAGE);
 }
 
+Test(cmd_run, an_option_that_would_be_ignored_is_refused) {
+    REFUSED("'--replays'; allowed: it with --check", TOY, "--replays", "2");
+    REFUSED("'--noise'; allowed: it with --check", TOY, "--noise", "0.1");
+    REFUSED("a second '--seed'", TOY, "--seed", "1", "--seed", "2");
+    REFUSED("a second '--check'", TOY, "--check", "--check");
+    REFUSED("allowed: a number from 0", TOY, "--seed", "99999999999999999999");
+    REFUSED("allowed: calm:SEED", TOY, "--weights", "calm:99999999999999999999");
+    REFUSED("allowed: calm:SEED", TOY, "--weights", "calm");
+    REFUSED("--dump " TOY ": it is no folder", TOY, "--dump", TOY);
+    REFUSED("--dump no/such/folder: No such file", TOY, "--dump", "no/such/folder");
+}
+
+Test(cmd_run, what_a_directory_was_generated_for_cannot_be_changed) {
+    static const char toy[] = LATHE_SOURCE_DIR "/generated/toy-tp1-host";
+    REFUSED("--tp '2'", toy, "--tp", "2");
+    REFUSED("was generated with 'host'", toy, "--arch", "sm_90a");
+    REFUSED("--deployment 'ep'", toy, "--deployment", "ep");
+}
+
 Test(cmd_run, help_is_no_failure, .init = cr_redirect_stdout) {
     cr_assert_eq(RUN("--help"), LATHE_EXIT_OK);
 }
@@ -76,8 +116,6 @@ Test(cmd_run, options_are_read) {
 /* ---- files of --inputs ---- */
 
 static char folder[64];
-static char said[16384];
-
 static void make_folder(void) {
     strcpy(folder, "test_cmd_run_XXXXXX");
     cr_assert_not_null(mkdtemp(folder));
@@ -103,25 +141,6 @@ static void write_array(const char *name, int rank, const int64_t *shape) {
 #define WRITE(name, ...)                                                                           \
     write_array(name, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                   \
                 (const int64_t[]){__VA_ARGS__})
-
-/* The run is refused, and says `what` on standard error. */
-static void expect_refused(const char *const *arguments, const char *what) {
-    fflush(stderr);
-    const int old = dup(STDERR_FILENO);
-    FILE *kept = tmpfile();
-    cr_assert(kept && dup2(fileno(kept), STDERR_FILENO) >= 0);
-    const int status = run(arguments);
-    fflush(stderr);
-    dup2(old, STDERR_FILENO);
-    close(old);
-    rewind(kept);
-    said[fread(said, 1, sizeof said - 1, kept)] = 0;
-    fclose(kept);
-    cr_assert_eq(status, LATHE_EXIT_USAGE, "%d: %s", status, said);
-    cr_assert(strstr(said, what), "%s", said);
-}
-
-#define REFUSED(what, ...) expect_refused((const char *const[]){__VA_ARGS__, NULL}, what)
 
 TestSuite(inputs, .init = make_folder, .fini = remove_folder);
 

@@ -121,6 +121,10 @@ Test(layout, duplicate_names) {
 }
 
 Test(layout, unknown_layer_kind_and_group) {
+    REFUSED(
+        "layers = { \"body\", \"body\", \"body\" }",
+        "layers = (function() local t = {} for i = 1, 4097 do t[i] = 'body' end return t end)()",
+        "found 4097 layers, allowed: at most 4096");
     REFUSED("layers = { \"body\",", "layers = { \"bdy\",", "layers: no kind is called \"bdy\"");
     REFUSED("        prepare = {",
             "caches = { cache \"kv\" { bf16, pages, 2, group = \"ful\" } },\n        prepare = {",
@@ -183,4 +187,15 @@ Test(layout, dimensions_may_be_functions_of_the_variant) {
 Test(layout, prepare_knows_no_rows) {
     REFUSED("value \"alpha\" { \"f32\", H,", "value \"alpha\" { \"f32\", rows,",
             "case.lua:44: \"alpha\"", "`prepare` cannot touch it");
+}
+
+Test(layout, an_epsilon_that_is_none_is_refused) {
+    const char *toy = case_read(LATHE_SOURCE_DIR "/layouts/toy.lua");
+    static const char *const wrong[] = {"eps = 0,", "eps = -1e-5,"};
+    for (size_t i = 0; i < 2; i++) {
+        cr_assert_not(case_generate(case_replace(toy, "eps = 1e-5,", wrong[i]),
+                                    (lathe_generate_options){.root = LATHE_SOURCE_DIR}));
+        case_expect_message(
+            (const char *const[]){"case.lua:", "constant kEps", "allowed: from 1e-30", NULL});
+    }
 }
