@@ -10,31 +10,6 @@ static void say(lathe_engine *e, const char *phase) {
     lathe_logger_write(&e->log, LATHE_LOG_NOTE, "%s", phase);
 }
 
-static lathe_status compile_all(lathe_engine *e) {
-    const lathe_status status = lathe_engine_open_compiler(e);
-    if (status != LATHE_OK)
-        return status;
-    e->compiled = lathe_pool_alloc(e->pool, (size_t)e->table->kernel_count, sizeof *e->compiled);
-    if (!e->compiled)
-        return lathe_engine_fail(e, LATHE_NO_MEMORY, "no memory for kernels");
-    return lathe_compiler_run(e->compiler, e->table, e->compiled, lathe_engine_message_buffer(e));
-}
-
-static lathe_status load_all(lathe_engine *e) {
-    const lathe_step_table *t = e->table;
-    e->kernels = lathe_pool_alloc(e->pool, (size_t)t->kernel_count, sizeof *e->kernels);
-    if (!e->kernels)
-        return lathe_engine_fail(e, LATHE_NO_MEMORY, "no memory for kernels");
-    for (int k = 0; k < t->kernel_count; ++k) {
-        const lathe_step_tactic *tactic = &t->kernels[k].tactics[e->compiled[k].tactic];
-        const lathe_status status = e->device->ops->load(
-            e->device, e->compiled[k].path, tactic->entry, tactic->shared_bytes, &e->kernels[k]);
-        if (status != LATHE_OK)
-            return lathe_engine_fail_device(e, status, t->kernels[k].name);
-    }
-    return LATHE_OK;
-}
-
 static lathe_status fill_instance(lathe_engine *e, const lathe_weight_source *source, int weight,
                                   int instance, char *staging) {
     const int buffer = e->table->weights[weight].buffer;
@@ -144,24 +119,23 @@ static lathe_status capture_all(lathe_engine *e) {
     return LATHE_OK;
 }
 
-static lathe_status build_kernels(lathe_engine *e) {
-    say(e, "compiling");
-    lathe_status status = compile_all(e);
-    return status == LATHE_OK ? load_all(e) : status;
-}
-
 /* What fails on one rank ends the build on all, at once and not at a deadline. */
 static lathe_status agree(lathe_engine *e, lathe_status status) {
     lathe_group *group = e->options.group;
-    int64_t good = status == LATHE_OK;
+    const int32_t mine = (int32_t)status;
+    int32_t all[LATHE_GROUP_MAX];
     if (!group)
         return status;
-    const lathe_status met = lathe_group_agree_min(group, &good);
+    const lathe_status met = lathe_group_all_gather(group, &mine, sizeof mine, all);
     if (status != LATHE_OK)
         return status;
     if (met != LATHE_OK)
         return lathe_engine_fail(e, met, "build: %s", group->message);
-    return good ? LATHE_OK : lathe_engine_fail(e, LATHE_DISAGREE, "another rank could not build");
+    for (int r = 0; r < group->world; ++r)
+        if (all[r] != (int32_t)LATHE_OK)
+            return lathe_engine_fail(e, LATHE_DISAGREE, "rank %d could not build: %s", r,
+                                     lathe_status_name((lathe_status)all[r]));
+    return LATHE_OK;
 }
 
 static lathe_status build_memory(lathe_engine *e, const lathe_weight_source *weights) {
@@ -211,7 +185,9 @@ lathe_status lathe_build(lathe_engine *e, const lathe_weight_source *weights) {
     if (status == LATHE_OK)
         status = agree_on_step(e);
     if (status == LATHE_OK)
-        status = agree(e, build_kernels(e));
+        say(e, "compiling");
+    if (status == LATHE_OK)
+        status = agree(e, lathe_engine_build_kernels(e));
     if (status == LATHE_OK)
         status = agree(e, build_memory(e, weights));
     if (status == LATHE_OK)

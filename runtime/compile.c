@@ -289,3 +289,9 @@ lathe_status lathe_compiler_check(lathe_compiler *c, const lathe_step_table *tab
     }
     return LATHE_OK;
 }
+
+lathe_status lathe_compiler_take(lathe_compiler *c, const lathe_step_kernel *kernel, int tactic,
+                                 lathe_compiled *compiled, lathe_message_buffer message) {
+    compiled->tactic = tactic;
+    return compile_tactic(c, kernel, &kernel->tactics[tactic], compiled, message);
+}

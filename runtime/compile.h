@@ -50,4 +50,10 @@ LATHE_CHECKED lathe_status lathe_compiler_run(lathe_compiler *compiler,
                                               lathe_compiled *compiled,
                                               lathe_message_buffer message);
 
+/* Compiles one tactic of a kernel, whatever was taken before. */
+LATHE_CHECKED lathe_status lathe_compiler_take(lathe_compiler *compiler,
+                                               const lathe_step_kernel *kernel, int tactic,
+                                               lathe_compiled *compiled,
+                                               lathe_message_buffer message);
+
 #endif

@@ -57,6 +57,10 @@ lathe_status lathe_engine_fail_device(lathe_engine *e, lathe_status status, cons
 
 LATHE_CHECKED lathe_status lathe_engine_open_compiler(lathe_engine *e);
 
+/* engine_kernels.c: compiled, loaded, and pinned on all ranks. Collective where there is a group.
+ */
+LATHE_CHECKED lathe_status lathe_engine_build_kernels(lathe_engine *e);
+
 /* engine_memory.c */
 int lathe_engine_instances(const lathe_step_buffer *b);
 /* Bytes of one instance, pages of a kv cache included; UINT64_MAX where that overflows. */

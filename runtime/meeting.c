@@ -18,9 +18,11 @@ struct lathe_meeting {
     pthread_cond_t changed;
     int world;
     uint64_t timeout_ns;
-    uint64_t round; /* number of rounds closed */
-    bool open;      /* all ranks of this round have arrived */
-    bool broken;    /* a rank was lost, or ranks disagreed on the size */
+    uint64_t round;      /* number of rounds closed */
+    bool open;           /* all ranks of this round have arrived */
+    bool broken;         /* a rank was lost, or ranks disagreed on the size */
+    lathe_status status; /* then */
+    int first;           /* rank that began this round */
     char reason[128];
     int arrived, left;
     bool here[LATHE_GROUP_MAX];
@@ -105,8 +107,16 @@ static void arrive(lathe_meeting *m, int rank, const void *mine, size_t bytes) {
         break_meeting(m, "no memory for an all-gather");
         return;
     }
+    if (m->arrived == 0)
+        m->first = rank;
     if (bytes != m->bytes) {
-        break_meeting(m, "the ranks gave different sizes to one all-gather");
+        char reason[128];
+        snprintf(reason, sizeof reason,
+                 "ranks are at different calls: rank %d gave %zu bytes to an all-gather, rank %d "
+                 "gave %zu",
+                 m->first, m->bytes, rank, bytes);
+        m->status = LATHE_DISAGREE;
+        break_meeting(m, reason);
         return;
     }
     if (bytes)
@@ -147,10 +157,11 @@ static lathe_status all_gather(lathe_group *g, const void *mine, size_t bytes, v
     if (!m->broken)
         leave(m, all);
     const bool broken = m->broken;
+    const lathe_status status = m->status == LATHE_OK ? LATHE_PEER_LOST : m->status;
     if (broken)
         snprintf(g->message, sizeof g->message, "%s", m->reason);
     pthread_mutex_unlock(&m->lock);
-    return broken ? LATHE_PEER_LOST : LATHE_OK;
+    return broken ? status : LATHE_OK;
 }
 
 static void destroy(lathe_group *g) {

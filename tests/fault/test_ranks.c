@@ -174,7 +174,7 @@ static void inject_many(fixture *f, int variant, int count) {
         const lathe_inject fault = draw_fault(f, &state);
         snprintf(what, sizeof what, "variant %d, injection %d: kind %d, rank %d, %llu ns", variant,
                  i, (int)fault.kind, fault.rank, (unsigned long long)fault.delay_ns);
-        if (below(&state, 12) == 0)
+        if (below(&state, 20) == 0)
             step_is_right(f, what);
         const lathe_status status = step(f, &fault, statuses);
         cr_assert_eq(status != LATHE_OK, ends_the_step(&fault), "%s: %s", what,
@@ -187,18 +187,18 @@ static void inject_many(fixture *f, int variant, int count) {
     step_is_right(f, "at the end");
 }
 
-Test(ranks, two_ranks_survive_1600_faults) {
+Test(ranks, two_ranks_survive_1700_faults) {
     fixture f;
     open_ranks(&f, "2");
-    inject_many(&f, 0, 1500);
-    inject_many(&f, 1, 100);
+    inject_many(&f, 0, 1660);
+    inject_many(&f, 1, 40);
     close_ranks(&f);
 }
 
-Test(ranks, four_ranks_survive_400_faults) {
+Test(ranks, four_ranks_survive_300_faults) {
     fixture f;
     open_ranks(&f, "4");
-    inject_many(&f, 0, 380);
-    inject_many(&f, 1, 20);
+    inject_many(&f, 0, 290);
+    inject_many(&f, 1, 10);
     close_ranks(&f);
 }
