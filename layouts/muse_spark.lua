@@ -15,8 +15,9 @@ local size = {
 
 local function serve(tp, name)
     return deployment { tp = tp, name = name, max_context = 33024, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } },
-                        aux = { 1, 16, 30, 44, 59 }, set = { head = true, ep = name == "ep" },
-                        provide = muse_spark.providers { tp = tp, splits = 1, library = name == "nccl" } }
+                        aux = { 1, 16, 30, 44, 59 }, set = { head = true, ep = name == "ep", w4a16 = name == "w4a16" },
+                        provide = muse_spark.providers { tp = tp, splits = 1, w4a16 = name == "w4a16",
+                                                         library = name == "nccl" } }
 end
 
 return layout "muse_spark" {
@@ -24,6 +25,7 @@ return layout "muse_spark" {
     deployments = {
         serve(1), serve(2), serve(4), serve(8), serve(16),
         serve(2, "ep"), serve(4, "ep"), serve(8, "ep"), serve(16, "ep"), serve(16, "nccl"),
+        serve(1, "w4a16"), serve(2, "w4a16"), serve(4, "w4a16"), serve(8, "w4a16"), serve(16, "w4a16"),
     },
     model = function(d)
         return muse_spark.build(size, d)

@@ -102,6 +102,7 @@ local function declare_values(size, n, d)
         value "moe.h1" { "bf16", rows, P },
         value "moe.codes" { "u8", rows, P // 2 },
         value "moe.scales" { "e4m3", rows, P // 16 },
+        value "moe.act.slice" { "bf16", rows_max, n.inter },
         value "moe.codes2" { "u8", rows_max, n.inter // 2 },
         value "moe.scales2" { "e4m3", rows_max, n.inter // 16 },
         value "moe.act" { "bf16", rows_max, I },
@@ -197,7 +198,7 @@ local function declare_weights(size, n)
 end
 
 -- Section 3.1, section 6.1 and the angles of RoPE, once at load.
-local function prepare_parts()
+local function prepare_parts(w4a16)
     local gates = { temperature = GATE_TEMPERATURE, clamp = GATE_CLAMP }
     return {
         part "prepare.rope" "rope_table" { writes = { table = "rope" }, set = { theta = ROPE_THETA } },
@@ -205,7 +206,10 @@ local function prepare_parts()
             reads = { gate = "attn.gate.w" }, writes = { alpha = "attn.alpha", beta = "attn.beta" }, set = gates },
         part "prepare.ffn_gate" "residual_gate" {
             reads = { gate = "ffn.gate.w" }, writes = { alpha = "ffn.alpha", beta = "ffn.beta" }, set = gates },
-        part "prepare.scalars" "expert_scalars" {
+        w4a16 and part "prepare.scalars" "weight_scalars" {
+            reads = { scale13 = "expert.scale13", scale2 = "expert.scale2", rank = "rank" },
+            writes = { gate_alpha = "expert.gate_alpha", up_alpha = "expert.up_alpha", alpha = "expert.alpha" } }
+        or part "prepare.scalars" "expert_scalars" {
             reads = { scale13 = "expert.scale13", input13 = "expert.input13", scale2 = "expert.scale2", input2 = "expert.input2",
                       rank = "rank" },
             writes = { input_gscale = "expert.input_gscale", gate_alpha = "expert.gate_alpha",
@@ -297,6 +301,24 @@ local function nvfp4_experts()
     }
 end
 
+-- Section 6.4: NVFP4 weights and bf16 activations, both global scales applied after the sums.
+local function w4a16_experts(n)
+    local act = n.sliced and "moe.act.slice" or "moe.act"
+    return {
+        part "moe.gemm1" "nvfp4_gemm1_bf16" {
+            reads = { h1 = "moe.h1", w13 = "expert.w13", w13_scales = "expert.w13.scales",
+                      permuted_to_token = "meta.permuted_to_token", cta_expert = "meta.cta_expert",
+                      cta_limit = "meta.cta_limit", ctas = "meta.ctas" },
+            writes = { gu = "moe.gu" }, set = { tile = TILE } },
+        part "moe.swiglu" "swiglu" {
+            reads = { gu = "moe.gu", gate_alpha = "expert.gate_alpha", up_alpha = "expert.up_alpha" }, writes = { act = act } },
+        part "moe.gemm2" "nvfp4_gemm2_bf16" {
+            reads = { act = act, w2 = "expert.w2", w2_scales = "expert.w2.scales", alpha = "expert.alpha",
+                      cta_expert = "meta.cta_expert", cta_limit = "meta.cta_limit", ctas = "meta.ctas" },
+            writes = { rows = "moe.rows" }, set = { tile = TILE } },
+    }
+end
+
 local function bf16_experts()
     return {
         part "edge.gemm1" "bf16_gemm1" {
@@ -333,10 +355,10 @@ local function tail(sliced)
 end
 
 -- Section 5. Router and routing of NVFP4 layers run beside the pooler, those of the bf16 edge layers in series.
-local function moe(n, k)
+local function moe(n, k, w4a16)
     local group = k.full and "full" or "sliding"
     local name = k.bf16 and "edge." or "moe."
-    local h1 = k.bf16 and "moe.h1" or "moe.h1.all"
+    local h1 = (k.bf16 or w4a16) and "moe.h1" or "moe.h1.all"
     local parts = {
         part(name .. "router") "router" { reads = { x = "mid.x", w = "router.w" }, writes = { logits = "moe.logits" } },
         part(name .. "routing") "routing" {
@@ -353,7 +375,7 @@ local function moe(n, k)
         part(name .. "norm") "expert_norm" {
             reads = { h0 = "moe.h0.all", gain = "pre_expert.gain" }, writes = { h1 = h1 }, set = { eps = RMS_EPS, center = 1 } },
     }
-    append(parts, k.bf16 and bf16_experts() or nvfp4_experts())
+    append(parts, k.bf16 and bf16_experts() or w4a16 and w4a16_experts(n) or nvfp4_experts())
     append(parts, tail(n.sliced and not k.bf16))
     table.insert(parts, part "moe.unpool" "gemm" { reads = { x = "moe.m", w = "unpool.w" }, writes = { y = "moe.f" } })
     return parts
@@ -406,7 +428,7 @@ local function build_model(size, d)
             local parts = input_boundary(k)
             append(parts, attention(size, n, d, k))
             append(parts, attention_boundary(d))
-            append(parts, moe(n, k))
+            append(parts, moe(n, k, d.set.w4a16))
             table.insert(kinds, kind(k.name) { parts = parts })
         end
         table.insert(layers, k.name)
@@ -419,7 +441,7 @@ local function build_model(size, d)
         values = declare_values(size, n, d),
         weights = declare_weights(size, n),
         caches = { kv("kv.sliding", "sliding"), kv("kv.full", "full") },
-        prepare = prepare_parts(),
+        prepare = prepare_parts(d.set.w4a16),
         prologue = embedding(),
         kinds = kinds,
         layers = layers,

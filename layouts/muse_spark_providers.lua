@@ -107,6 +107,7 @@ local expert_exchanges <const> = {
         return {
             use "moe/norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } },
             use "moe/expert_norm" { parts = { "moe.gather", "edge.norm" } },
+            use "moe/expert_norm" { parts = { "moe.gather", "moe.norm" } },
             use "moe/tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
         }
     end,
@@ -114,13 +115,14 @@ local expert_exchanges <const> = {
         return {
             use "moe/exchange_norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } },
             use "moe/exchange_expert_norm" { parts = { "moe.gather", "edge.norm" } },
+            use "moe/exchange_expert_norm" { parts = { "moe.gather", "moe.norm" } },
             use "moe/exchange_route_tail" { parts = { "moe.route_sum", "moe.post_norm", "moe.sum" } },
             use "moe/exchange_tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
         }
     end,
 }
 
--- Providers of the pooler and the experts.
+-- Providers of the pooler and the experts. `c`: also w4a16 (true: NVFP4 weights, bf16 activations).
 local function moe_providers(c)
     local list = {
         use "moe/router" { parts = { "moe.router" }, stream = "side" },
@@ -128,11 +130,11 @@ local function moe_providers(c)
         use "moe/router" { parts = { "edge.router" } },
         use "moe/routing" { parts = { "edge.routing" } },
         use "gemm/skinny" { parts = { "moe.pool" }, options = { partials = c.splits } },
-        use "moe/nvfp4_gemm1" { parts = { "moe.gemm1", "moe.swiglu" } },
-        use "moe/nvfp4_gemm2" { parts = { "moe.gemm2" } },
+        use(c.w4a16 and "moe/nvfp4_gemm1_bf16" or "moe/nvfp4_gemm1") { parts = { "moe.gemm1", "moe.swiglu" } },
+        use(c.w4a16 and "moe/nvfp4_gemm2_bf16" or "moe/nvfp4_gemm2") { parts = { "moe.gemm2" } },
         use "moe/bf16_gemm1" { parts = { "edge.gemm1", "edge.swiglu" } },
         use "moe/bf16_gemm2" { parts = { "edge.gemm2" } },
-        use "prepare/expert_scalars" { parts = { "prepare.scalars" } },
+        use(c.w4a16 and "prepare/weight_scalars" or "prepare/expert_scalars") { parts = { "prepare.scalars" } },
     }
     append(list, pick(expert_exchanges, c.experts or (c.tp == 1 and "alone" or "push"), "exchanging around the experts")())
     return list

@@ -6,29 +6,9 @@
 #define LATHE_MOE_NVFP4_GEMM1_CUH
 
 #include "moe/nvfp4.cuh"
+#include "moe/nvfp4_slices.cuh"
 #include "moe/routed.cuh"
 #include "prims.cuh"
-
-// Where the warp's step `held` of pass `pass` lies: warps own runs of kHeld steps.
-template <class C>
-__device__ __forceinline__ u32 nvfp4_gemm1_step(u32 pass, int held) {
-    return (pass * u32(C::kWarps) + warp_id()) * u32(C::kHeld) + u32(held);
-}
-
-// Gate rows g and g + 8, up rows g and g + 8 of one slice of 16 columns, over one step. `w13` and
-// `w13_scales` point at gate row g of the expert.
-template <class C>
-__device__ __forceinline__ void nvfp4_gemm1_fetch(Nvfp4Piece<C::kStep> (&w)[4], const u8 *w13,
-                                                  const e4m3 *w13_scales, u32 slice, u32 step) {
-    w13 += slice * u32(16 * C::kCodeBytes) + step * u32(C::kStep / 2);
-    w13_scales += slice * u32(16 * C::kBlocks) + step * u32(C::kStep / 16);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        const u32 row = u32(i / 2) * u32(C::kGateUp / 2) + u32(i % 2) * 8;
-        nvfp4_load_weight<C::kStep>(w[i], w13 + row * u32(C::kCodeBytes),
-                                    w13_scales + row * u32(C::kBlocks), lane_id() % 4);
-    }
-}
 
 // The warp's steps of the column's token, expanded; zero where there is none (null).
 template <class C>

@@ -6,27 +6,9 @@
 #define LATHE_MOE_NVFP4_GEMM2_CUH
 
 #include "moe/nvfp4.cuh"
+#include "moe/nvfp4_slices.cuh"
 #include "moe/routed.cuh"
 #include "prims.cuh"
-
-// Where the warp's step `held` of pass `pass` lies: warps own runs of kHeld steps.
-template <class C>
-__device__ __forceinline__ u32 nvfp4_gemm2_step(u32 pass, int held) {
-    return (pass * u32(C::kWarps) + warp_id()) * u32(C::kHeld) + u32(held);
-}
-
-// Rows g, g + 8, g + 16 and g + 24 of one slice of 32 output columns, over one step. `w2` and
-// `w2_scales` point at row g of the expert.
-template <class C>
-__device__ __forceinline__ void nvfp4_gemm2_fetch(Nvfp4Piece<C::kStep> (&w)[4], const u8 *w2,
-                                                  const e4m3 *w2_scales, u32 slice, u32 step) {
-    w2 += slice * u32(32 * C::kCodeBytes) + step * u32(C::kStep / 2);
-    w2_scales += slice * u32(32 * C::kBlocks) + step * u32(C::kStep / 16);
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-        nvfp4_load_weight<C::kStep>(w[i], w2 + i * 8 * C::kCodeBytes,
-                                    w2_scales + i * 8 * C::kBlocks, lane_id() % 4);
-}
 
 // The warp's steps of the column's row, expanded; zero where there is none (null).
 template <class C>

@@ -5,6 +5,7 @@
 #include "prepare/expert_scalars.cuh"
 #include "prepare/residual_gate.cuh"
 #include "prepare/rope_table.cuh"
+#include "prepare/weight_scalars.cuh"
 
 #include <cmath>
 
@@ -12,6 +13,7 @@ extern "C" {
 void lathe_ref_prepare_residual_gate(lathe_ref *r);
 void lathe_ref_prepare_expert_scalars(lathe_ref *r);
 void lathe_ref_prepare_rope_table(lathe_ref *r);
+void lathe_ref_prepare_weight_scalars(lathe_ref *r);
 }
 
 template <int kWidth>
@@ -73,6 +75,24 @@ static void check_scalars(const char *name, int ranks = 1) {
     k.run();
 }
 
+template <class C>
+static void check_weight_scalars(const char *name, int ranks) {
+    Kernel k(name, weight_scalars<C>, lathe_ref_prepare_weight_scalars);
+    LATHE_CONSTANTS(k, C, kExperts, kLocal);
+    k.ranks(ranks);
+    k.in("scale13", {C::kExperts, 2}).uniform(1e-5, 3e-3);
+    k.in("scale2", {C::kExperts}).uniform(1e-5, 3e-3);
+    k.in("rank", {2}).per_rank().each([ranks](int rank, int64_t i) {
+        return i == 0 ? rank : ranks;
+    });
+    for (const char *name_out : {"gate_alpha", "up_alpha", "alpha"}) {
+        k.out(name_out, {C::kLocal});
+        k.allow(name_out, 0, "defined to the bit: a copy");
+    }
+    k.launch({1}, 32, 0);
+    k.run();
+}
+
 template <int kPositions_, int kWidth_>
 struct Rope {
     static constexpr int kPositions = kPositions_, kWidth = kWidth_;
@@ -100,6 +120,9 @@ int main() {
     check_scalars<Experts<6, 2>>("experts of two ranks", 2);
     check_scalars<Experts<256, 4>>("real experts of four ranks", 4);
     check_scalars<Experts<37>>("all experts on each of two ranks", 2);
+    check_weight_scalars<Experts<37>>("global scales, one rank", 1);
+    check_weight_scalars<Experts<6, 2>>("global scales of two ranks", 2);
+    check_weight_scalars<Experts<256, 4>>("global scales of four ranks", 4);
     check_rope<Rope<1, 2>>("one position");
     check_rope<Rope<131, 10>>("odd rope");
     check_rope<Rope<2100, 64>>("real rope");

@@ -1,0 +1,107 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- First routed GEMM on NVFP4 weights and bf16 activations (W4A16), with both global scales and SwiGLU.
+
+local routed = include "moe/routed.lua"
+
+local function step(c)
+    local k = c.kBlocks * 16
+    return k % 128 == 0 and 128 or k % 64 == 0 and 64 or 16
+end
+
+local function steps(c)
+    return c.kBlocks * 16 // step(c)
+end
+
+return provider "moe/nvfp4_gemm1_bf16" {
+    doc = "act = r16(silu(x w_gate^T gate_alpha) * (x w_up^T up_alpha)) of every route, fp32 "
+        .. "accumulation",
+    parts = { "nvfp4_gemm1_bf16", "swiglu" },
+    entry = "nvfp4_gemm1_bf16",
+    constants = {
+        const "kRows" { type = "int", min = 1, max = 32, doc = "tokens of the step" },
+        const "kWidth" { type = "int", min = 16, doc = "expert input width" },
+        const "kCodeBytes" { type = "int", min = 8,
+                             doc = "bytes of a weight row's codes: half the expert input width" },
+        const "kBlocks" { type = "int", min = 1,
+                          doc = "blocks of 16 along the expert input width" },
+        const "kExperts" { type = "int", min = 1, doc = "experts of this rank" },
+        const "kGateUp" { type = "int", min = 32,
+                          doc = "gate rows, then up rows: twice the intermediate width" },
+        const "kPermuted" { type = "int", min = 2, doc = "permuted rows and one guard element" },
+        const "kMaxCtas" { type = "int", min = 1, doc = "most tiles" },
+        const "kMaxRows" { type = "int", min = 1, doc = "permuted rows" },
+        const "kColumns" { type = "int", min = 16, doc = "intermediate width" },
+        const "kTile" { type = "int", from = "nvfp4_gemm1_bf16.tile", min = 8,
+                        doc = "tokens of a tile, worked on 8 at a time" },
+        const "kWarps" { type = "int", tactic = true, min = 1, max = 16,
+                         doc = "warps that split the input width" },
+        const "kHeld" { type = "int", tactic = true, min = 1, max = 4,
+                        doc = "steps a warp holds in registers" },
+        const "kSlices" { type = "int", tactic = true, min = 1, max = 64,
+                          doc = "slices of 16 intermediate columns of a block" },
+        const "kStep" { type = "int", value = step, doc = "k of one quad's load: 128, 64 or 16" },
+    },
+    args = {
+        arg "h1" { dir = "in", dtype = "bf16", shape = { "kRows", "kWidth" },
+                   port = "nvfp4_gemm1_bf16.h1" },
+        arg "w13" { dir = "in", dtype = "u8", shape = { "kExperts", "kGateUp", "kCodeBytes" },
+                    port = "nvfp4_gemm1_bf16.w13" },
+        arg "w13_scales" { dir = "in", dtype = "e4m3", shape = { "kExperts", "kGateUp", "kBlocks" },
+                           port = "nvfp4_gemm1_bf16.w13_scales" },
+        arg "permuted_to_token" { dir = "in", dtype = "i32", shape = { "kPermuted" },
+                                  port = "nvfp4_gemm1_bf16.permuted_to_token" },
+        arg "cta_expert" { dir = "in", dtype = "i32", shape = { "kMaxCtas" },
+                           port = "nvfp4_gemm1_bf16.cta_expert" },
+        arg "cta_limit" { dir = "in", dtype = "i32", shape = { "kMaxCtas" },
+                          port = "nvfp4_gemm1_bf16.cta_limit" },
+        arg "ctas" { dir = "in", dtype = "i32", shape = { 1 }, port = "nvfp4_gemm1_bf16.ctas" },
+        arg "gate_alpha" { dir = "in", dtype = "f32", shape = { "kExperts" },
+                           port = "swiglu.gate_alpha" },
+        arg "up_alpha" { dir = "in", dtype = "f32", shape = { "kExperts" },
+                         port = "swiglu.up_alpha" },
+        arg "act" { dir = "out", dtype = "bf16", shape = { "kMaxRows", "kColumns" },
+                    port = "swiglu.act" },
+    },
+    launch = function(c, arch)
+        return {
+            grid = { c.kMaxCtas, (c.kColumns // 16 + c.kSlices - 1) // c.kSlices, 1 },
+            block = c.kWarps * 32,
+            shared = routed.shared(c), registers = c.kHeld > 2 and 255 or 128,
+        }
+    end,
+    -- The most that the routes can touch: one expert a tile.
+    cost = function(c)
+        local experts = math.min(c.kExperts, c.kMaxCtas)
+        return {
+            bytes = experts * c.kGateUp * (c.kCodeBytes + c.kBlocks)
+                + 2 * c.kMaxCtas * (c.kWidth + c.kColumns),
+            operations = 2 * c.kMaxCtas * c.kGateUp * c.kBlocks * 16,
+        }
+    end,
+    tactics = function(c, arch)
+        return routed.tactics(steps(c), c.kColumns,
+            { { 16, 2 }, { 8, 2 }, { 8, 4 }, { 4, 2 }, { 16, 1 }, { 8, 1 }, { 4, 1 } })
+    end,
+    default = function(c, arch)
+        local host = arch.name == "host"
+        local slices = routed.slices(c.kColumns)
+        return routed.fit(steps(c), host and 4 or 16, host and 1 or 2, slices)
+    end,
+    unsupported = function(c, arch)
+        if c.kCodeBytes ~= c.kBlocks * 8 or c.kWidth ~= c.kBlocks * 16 then
+            return "codes, scales and h1 must be of one width, a multiple of 16 (one NVFP4 block)"
+        end
+        if c.kGateUp ~= 2 * c.kColumns or c.kColumns % 16 ~= 0 then
+            return "w13 must have as many gate rows and up rows as there are"
+                .. " intermediate columns, a multiple of 16"
+        end
+        if c.kTile % 8 ~= 0 then
+            return "the tile must be a multiple of 8 tokens"
+        end
+        if c.kMaxRows < c.kMaxCtas * c.kTile or c.kPermuted ~= c.kMaxCtas * c.kTile + 1 then
+            return "the permuted space must have a row for each token of each tile"
+        end
+    end,
+    early = true,
+    triggers = true,
+}
