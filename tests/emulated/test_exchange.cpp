@@ -162,6 +162,7 @@ int main() {
     check<Tiny>("tiny, one rank", 1, 4, 3);
     check<Tiny>("tiny, two ranks", 2, 13, 6);
     check<Tiny>("tiny, four ranks", 4, 13, 3);
+    check<Tiny>("tiny, sixteen ranks", 16, 2, 3);
     check<Gathered>("columns of two ranks", 2, 9, 6);
     check<Real>("real, two ranks", 2, 4, 3);
     check<Real>("real, four ranks", 4, 2, 3);

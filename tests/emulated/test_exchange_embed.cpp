@@ -119,6 +119,7 @@ int main() {
     check<Tiny>("tiny, one rank", 1, 0, 2);
     check<Tiny>("tiny, two ranks", 2, 0, 5);
     check<Tiny>("tiny, no such token", 2, -1, -1);
+    check<Tiny>("tiny, sixteen ranks", 16, 0, 47);
     check<Odd>("odd, two ranks", 2, 0, 21);
     check<Odd>("odd, some tokens outside", 4, -9, 55);
     check<Odd>("odd, far outside", 2, 2147483647, 2147483647);

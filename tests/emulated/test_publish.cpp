@@ -399,11 +399,13 @@ int main() {
     look<Tiny>("tiny, two ranks", 2, 7, nullptr, nullptr);
     look<Odd>("odd, two ranks", 2, 4, nullptr, nullptr);
     look<Odd>("odd, four ranks", 4, 3, nullptr, nullptr);
+    look<Tiny>("tiny, sixteen ranks", 16, 2, nullptr, nullptr);
     look<Real>("real, two ranks", 2, 2, nullptr, nullptr);
     look_at_payload();
     receive<Summed>("parts of one rank", 1, nullptr);
     receive<Summed>("parts of two ranks", 2, nullptr);
     receive<Summed>("parts of four ranks", 4, nullptr);
+    receive<Summed>("parts of sixteen ranks", 16, nullptr);
     receive<SummedEach>("rounded after every addition, four ranks", 4, nullptr);
     receive<Gathered<1>>("columns of one rank", 1, nullptr);
     receive<Gathered<2>>("columns of two ranks", 2, nullptr);
