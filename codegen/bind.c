@@ -334,6 +334,19 @@ static const char *describe_producer(const lathe_binder *b, const lathe_state *s
                              state->producer->parts[0]->where.line);
 }
 
+/* Ports of the kind that arguments read. */
+static const char *ports_read(const lathe_binder *b, const char *kind) {
+    lathe_text text = {.arena = b->arena};
+    const size_t length = strlen(kind);
+    for (size_t i = 0; i < b->provider->arg_count; i++) {
+        const lathe_arg *arg = &b->provider->args[i];
+        for (size_t j = 0; j < arg->port_count && arg->dir != LATHE_DIR_OUT; j++)
+            if (strncmp(arg->ports[j], kind, length) == 0 && arg->ports[j][length] == '.')
+                lathe_text_print(&text, "%s%s", text.size ? " " : "", arg->ports[j]);
+    }
+    return text.size ? lathe_text_string(&text) : "none";
+}
+
 /* One port that a covered part reads: an argument must have it, in the form it has. */
 static void check_read(const lathe_binder *b, const lathe_part *part, const lathe_port *port) {
     if (is_internal(b, part, port->name))
@@ -347,9 +360,9 @@ static void check_read(const lathe_binder *b, const lathe_part *part, const lath
     if (!forms)
         lathe_bind_fail(b, part->where,
                         "part \"%s\" reads \"%s\" as %s.%s, for which the provider (%s:%d) has no "
-                        "argument",
+                        "argument; allowed: %s",
                         part->name, port->name, part->kind, port->port, b->provider->where.file,
-                        b->provider->where.line);
+                        b->provider->where.line, ports_read(b, part->kind));
     const lathe_state *state = &b->states[datum ? datum - b->plan->model->data : 0];
     lathe_bind_fail(b, part->where,
                     "forms do not meet: \"%s\" comes as %s%s from %s, but %s.%s is taken as: %s",

@@ -2,6 +2,7 @@
  * Finds the constants of one launch: options, attributes, defaults, and sizes in the shapes of what
  * is bound. */
 #include "bind_internal.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -74,6 +75,25 @@ static void give_ranks(lathe_binder *b, size_t i) {
     give(b, i, d->where, &node, "tp");
 }
 
+/* Names that constants of the source take; of attributes those of the kind. */
+static const char *list_sources(const lathe_binder *b, lathe_const_source source,
+                                const char *kind) {
+    lathe_text text = {.arena = b->arena};
+    const size_t length = kind ? strlen(kind) : 0;
+    for (size_t i = 0; i < b->provider->constant_count; i++) {
+        const lathe_const *c = &b->provider->constants[i];
+        if (c->source != source)
+            continue;
+        const char *name = !kind ? c->from
+                           : strncmp(c->from, kind, length) || c->from[length] != '.'
+                               ? NULL
+                               : c->from + length + 1;
+        if (name)
+            lathe_text_print(&text, "%s%s", text.size ? " " : "", name);
+    }
+    return text.size ? lathe_text_string(&text) : "none";
+}
+
 /* A name that no constant takes is a slip of the pen. */
 static void check_options(const lathe_binder *b) {
     const lathe_table *options = b->launch->use->options;
@@ -83,8 +103,8 @@ static void check_options(const lathe_binder *b) {
             taken = b->provider->constants[j].source == LATHE_CONST_OPTION &&
                     strcmp(b->provider->constants[j].from, options->fields[i].key) == 0;
         if (!taken)
-            lathe_bind_fail(b, b->launch->use->where, "unknown option '%s'",
-                            options->fields[i].key);
+            lathe_bind_fail(b, b->launch->use->where, "unknown option '%s'; allowed: %s",
+                            options->fields[i].key, list_sources(b, LATHE_CONST_OPTION, NULL));
     }
 }
 
@@ -100,8 +120,10 @@ static void check_attributes(const lathe_binder *b, const lathe_part *part) {
                     strcmp(b->provider->constants[j].from, from) == 0;
         if (!taken)
             lathe_bind_fail(b, part->where,
-                            "part \"%s\": unknown attribute '%s'; no constant of %s comes from it",
-                            part->name, key, b->provider->spec);
+                            "part \"%s\": unknown attribute '%s'; no constant of %s comes from it; "
+                            "allowed: %s",
+                            part->name, key, b->provider->spec,
+                            list_sources(b, LATHE_CONST_ATTRIBUTE, part->kind));
     }
 }
 

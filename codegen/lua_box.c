@@ -483,8 +483,9 @@ static lathe_node protect(lathe_lua *lua, request *r, const char *what) {
         lathe_diag_fail(diag, (lathe_where){0}, "%smore than %g seconds; does a loop not end?",
                         lua->place, lua->seconds);
     if (status == LUA_ERRMEM)
-        lathe_diag_fail(diag, (lathe_where){0}, "%s%s: more than %d MiB of memory", lua->place,
-                        what, MAX_MEMORY >> 20);
+        lathe_diag_fail(diag, (lathe_where){0}, "%s%smore than %d MiB of memory", lua->place,
+                        *lua->place ? "" : lathe_arena_print(lua->arena, "%s: ", what),
+                        MAX_MEMORY >> 20);
     if (status != LUA_OK) {
         const char *message = lua_tostring(state, -1);
         if (!message)

@@ -109,13 +109,11 @@ static int parse(int argc, char **argv, build_options *o) {
             fputs(usage, stdout);
             return LATHE_EXIT_OK;
         }
-        if (!parse_option(option, o)) {
-            fputs(usage, stderr);
+        if (!parse_option(option, o))
             return LATHE_EXIT_USAGE;
-        }
     }
     if (argc - optind != 1) {
-        fputs(usage, stderr);
+        fputs("lathe build: one generated directory is needed; see lathe build --help\n", stderr);
         return LATHE_EXIT_USAGE;
     }
     o->directory = argv[optind];

@@ -26,7 +26,7 @@ typedef struct {
 } options;
 
 static int refuse(const char *what) {
-    fprintf(stderr, "lathe checkpoint: %s\n%s", what, help);
+    fprintf(stderr, "lathe checkpoint: %s; see lathe checkpoint --help\n", what);
     return LATHE_EXIT_USAGE + 1;
 }
 

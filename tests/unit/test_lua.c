@@ -146,12 +146,12 @@ Test(lua, runaway_loops_end) {
 
 Test(lua, runaway_recursion_ends) {
     expect("local function f() return 1 + f() end\nreturn f()",
-           "chunk.lua:1: chunk.lua: more than 64 MiB of memory");
+           "chunk.lua:1: more than 64 MiB of memory");
 }
 
 Test(lua, runaway_memory_ends) {
     expect("local t = {}\nfor i = 1, 1e9 do t[i] = { i } end",
-           "chunk.lua:2: chunk.lua: more than 64 MiB");
+           "chunk.lua:2: more than 64 MiB");
     expect("return ('x'):rep(1 << 20):rep(1 << 10)", "more than 64 MiB of memory");
     expect("local s = 'x' while true do s = s .. s end", "more than 64 MiB of memory");
 }

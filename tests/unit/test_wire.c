@@ -256,7 +256,9 @@ Test(wire, parts_that_nothing_covers) {
             "case.lua:27: body: part \"mix\" of kind mix",
             "covered by no use of the deployment (case.lua:62)");
     REFUSED("use \"fix/mix\" { parts = { \"mix\" } },", "use \"fix/mix\" { parts = { \"mxi\" } },",
-            "part \"mix\" of kind mix", "covered by no use");
+            "case.lua:14: use \"fix/mix\": unknown part \"mxi\", and part \"mix\" of kind mix "
+            "(case.lua:27)",
+            "is covered by no use; allowed: ");
 }
 
 Test(wire, a_provider_of_other_kinds) {
@@ -331,4 +333,16 @@ Test(wire, kernels_of_the_same_part_get_their_kind_in_the_name) {
     cr_assert(strstr(step, "\"name\": \"norm_a_1x1\""));
     cr_assert(strstr(step, "\"name\": \"norm_b_1x1\""));
     cr_assert(strstr(step, "\"name\": \"up_1x1\""));
+}
+
+Test(wire, names_that_nothing_has_are_refused_with_what_is_allowed) {
+    REFUSED("use \"fix/norm\" { parts = { \"norm\" } }", "use \"fix/norm\" { parts = { \"nrm\" } }",
+            "case.lua:9: use \"fix/norm\": unknown part \"nrm\", and part \"norm\" of kind norm",
+            " norm route up down ");
+    REFUSED("options = { partials = 1 }", "options = { partial = 1 }",
+            "unknown option 'partial'; allowed: partials");
+    REFUSED("set = { eps = 1e-5 }", "set = { epz = 1e-5 }", "unknown attribute 'epz'",
+            "; allowed: eps");
+    REFUSED("reads = { x = \"x\", w = \"up\" }", "reads = { x = \"x\", w = \"up\", z = \"x\" }",
+            "has no argument; allowed: gemm.");
 }
