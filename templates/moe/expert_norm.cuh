@@ -8,8 +8,8 @@
 #include "prims.cuh"
 
 template <class C>
-__device__ void expert_norm(const bf16 *columns, const float *partials, const bf16 *gain,
-                            bf16 *h1) {
+__device__ void expert_norm(const bf16 *columns, const float *partials, const bf16 *gathered,
+                            const bf16 *gain, bf16 *h1) {
     static_assert(C::kWidth % 16 == 0, "the width must be a multiple of 16");
     constexpr u32 kThreads = C::kWarps * 32;
     constexpr u32 kBlocks = C::kWidth / 16;
@@ -23,7 +23,7 @@ __device__ void expert_norm(const bf16 *columns, const float *partials, const bf
     grid_wait();
 
     float v[kSlots][16];
-    pooled_local<C, kSlots>(v, columns, partials, row);
+    pooled_local<C, kSlots>(v, columns, partials, gathered, row);
     pooled_norm<C, kSlots>(v, held_gain, scratch);
     pooled_write<C, kSlots>(v, h1, row);
 }

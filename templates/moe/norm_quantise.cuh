@@ -9,8 +9,9 @@
 #include "prims.cuh"
 
 template <class C>
-__device__ void norm_quantise(const bf16 *columns, const float *partials, const bf16 *gain,
-                              const float *input_gscale, u8 *codes, e4m3 *scales) {
+__device__ void norm_quantise(const bf16 *columns, const float *partials, const bf16 *gathered,
+                              const bf16 *gain, const float *input_gscale, u8 *codes,
+                              e4m3 *scales) {
     static_assert(C::kWidth == C::kBlocks * 16 && C::kWidth == C::kCodeBytes * 2,
                   "codes and scales must fit the width");
     constexpr u32 kThreads = C::kWarps * 32;
@@ -25,7 +26,7 @@ __device__ void norm_quantise(const bf16 *columns, const float *partials, const 
     grid_wait();
 
     float v[kSlots][16];
-    pooled_local<C, kSlots>(v, columns, partials, row);
+    pooled_local<C, kSlots>(v, columns, partials, gathered, row);
     pooled_norm<C, kSlots>(v, held_gain, scratch);
     quantise_row<C, kSlots>(v, global, codes, scales, row);
 }

@@ -98,16 +98,27 @@ __device__ __forceinline__ void pooled_scale(float (&v)[16], const u32x4 (&gain)
         v[i] = bf16_to_float(float_to_bf16(v[i] * inverse * (center + w[i])));
 }
 
-// The row that another launch left whole on this rank, whole or in K-split sums.
+// Where a library that gathered rank by rank left value `column` of a row.
+template <class C>
+__device__ __forceinline__ u64 pooled_gathered(u64 row, u32 column) {
+    static_assert(C::kColumns % 16 == 0 && C::kRanks * C::kColumns == C::kWidth,
+                  "the ranks' columns must make the width");
+    const u32 rank = column / u32(C::kColumns);
+    return (u64(rank) * C::kRows + row) * C::kColumns + (column - rank * u32(C::kColumns));
+}
+
+// The row that another launch left on this rank: whole, in K-split sums, or gathered.
 template <class C, int kSlots>
 __device__ __forceinline__ void pooled_local(float (&v)[kSlots][16], const bf16 *columns,
-                                             const float *partials, u64 row) {
+                                             const float *partials, const bf16 *gathered, u64 row) {
 #pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) {
         const u32 block = u32(slot) * u32(C::kWarps * 32) + thread_id();
         if (block < u32(C::kWidth / 16)) {
             const u64 at = row * C::kWidth + block * 16;
-            if constexpr (C::kSplits == 0)
+            if constexpr (C::kRanks != 0)
+                pooled_read(v[slot], gathered + pooled_gathered<C>(row, block * 16));
+            else if constexpr (C::kSplits == 0)
                 pooled_read(v[slot], columns + at);
             else
                 pooled_sum<C::kSplits>(v[slot], partials + at, u64(C::kRows) * C::kWidth);

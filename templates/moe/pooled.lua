@@ -23,20 +23,30 @@ function pooled.constants(exchange)
     if exchange then
         table.insert(list, const "kColumns" { type = "int", min = 16, max = 16384,
                                               doc = "a rank's columns of the width" })
+    else
+        table.insert(list, const "kRanks" { type = "int", default = 0, min = 0, max = 16,
+                                            doc = "ranks whose columns a library gathered; 0: none" })
+        table.insert(list, const "kColumns" { type = "int", default = 0, min = 0, max = 16384,
+                                              doc = "columns of each" })
     end
     return list
 end
 
--- The pooler's output in its two forms; or the rows that another launch gathered.
+-- The pooler's output in its two forms; or what a library gathered, rank by rank.
 function pooled.inputs(exchange)
     local columns = exchange and "kColumns" or "kWidth"
     local port = exchange and "pool_gather.columns" or { "pool_gather.columns", "expert_norm.h0" }
-    return {
+    local list = {
         arg "columns" { dir = "in", dtype = "bf16", shape = { "kRows", columns }, port = port },
         arg "partials" { dir = "in", dtype = "f32", form = "k_partials",
                          shape = { "kSplits", "kRows", columns }, port = port },
         arg "gain" { dir = "in", dtype = "bf16", shape = { "kWidth" }, port = "expert_norm.gain" },
     }
+    if not exchange then
+        table.insert(list, 3, arg "gathered" { dir = "in", dtype = "bf16", form = "columns",
+                                               shape = { "kRanks", "kRows", "kColumns" }, port = port })
+    end
+    return list
 end
 
 function pooled.mailbox()
@@ -89,6 +99,10 @@ function pooled.unsupported(exchange)
         end
         if c.kWidth % 16 ~= 0 then
             return "the expert input width must be a multiple of 16 (one NVFP4 block)"
+        end
+        if not exchange and (c.kColumns % 16 ~= 0 or (c.kColumns > 0 and c.kRanks * c.kColumns ~= c.kWidth)) then
+            return "the ranks' columns must make the width in multiples of 16, found "
+                .. c.kRanks .. " times " .. c.kColumns .. " of " .. c.kWidth
         end
         if exchange and (c.kColumns % 16 ~= 0 or c.kWidth % c.kColumns ~= 0) then
             return "a rank's columns must divide the width in multiples of 16, found "

@@ -20,6 +20,14 @@ static inline void lathe_pooled_columns(lathe_ref *r, const lathe_pooled *p, int
                                         int64_t row, double *v) {
     const uint16_t *whole = lathe_ref_data(r, source, "columns");
     const float *partials = lathe_ref_data(r, source, "partials");
+    const uint16_t *gathered =
+        lathe_ref_has(r, "gathered") ? lathe_ref_data(r, source, "gathered") : NULL;
+    if (gathered != NULL) {
+        const int64_t n = lathe_ref_int(r, "kColumns");
+        for (int64_t i = 0; i < p->width; ++i)
+            v[i] = lathe_bf16_value(gathered[(i / n * p->rows + row) * n + i % n]);
+        return;
+    }
     for (int64_t i = 0; i < p->columns; ++i) {
         double sum = 0;
         if (whole != NULL)

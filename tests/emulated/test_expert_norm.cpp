@@ -7,10 +7,11 @@
 
 extern "C" void lathe_ref_moe_expert_norm(lathe_ref *r);
 
-template <int rows, int width, int splits, int warps>
+template <int rows, int width, int splits, int warps, int ranks = 0>
 struct Config {
     static constexpr int kRows = rows, kWidth = width, kSplits = splits, kCenter = rows % 2,
                          kWarps = warps;
+    static constexpr int kRanks = ranks, kColumns = ranks > 0 ? width / ranks : 0;
     static constexpr double kEps = 1e-5;
 };
 using Tiny = Config<5, 64, 0, 1>;
@@ -31,8 +32,17 @@ static double pooled(int64_t i) {
 template <class C>
 static void check(const char *name) {
     Kernel k(name, expert_norm<C>, lathe_ref_moe_expert_norm);
-    LATHE_CONSTANTS(k, C, kRows, kWidth, kSplits, kCenter, kEps);
-    if (C::kSplits == 0) {
+    LATHE_CONSTANTS(k, C, kRows, kWidth, kSplits, kCenter, kEps, kRanks, kColumns);
+    if (C::kRanks > 0) {
+        k.null("columns");
+        k.null("partials");
+        k.in("gathered", {C::kRanks, C::kRows, C::kColumns})
+            .each([](int, int64_t i) {
+                const int64_t rank = i / (C::kRows * C::kColumns), row = i / C::kColumns % C::kRows;
+                return pooled<C>(row * C::kWidth + rank * C::kColumns + i % C::kColumns);
+            })
+            .late();
+    } else if (C::kSplits == 0) {
         k.in("columns", {C::kRows, C::kWidth})
             .each([](int, int64_t i) { return pooled<C>(i); })
             .late();
@@ -46,6 +56,8 @@ static void check(const char *name) {
             })
             .late();
     }
+    if (C::kRanks == 0)
+        k.null("gathered");
     k.in("gain", {C::kWidth}).normal(0.2, 0.6);
     k.out("h1", {C::kRows, C::kWidth});
     k.launch({C::kRows}, C::kWarps * 32, C::kWarps * 4);
@@ -56,5 +68,7 @@ int main() {
     check<Tiny>("tiny");
     check<Odd>("odd");
     check<Real>("real");
+    check<Config<6, 1088, 0, 2, 4>>("gathered from four ranks");
+    check<Config<3, 512, 0, 1, 16>>("gathered from sixteen ranks");
     return finish("moe/expert_norm");
 }

@@ -8,10 +8,11 @@
 
 extern "C" void lathe_ref_moe_norm_quantise(lathe_ref *r);
 
-template <int rows, int width, int splits, int warps>
+template <int rows, int width, int splits, int warps, int ranks = 0>
 struct Config {
     static constexpr int kRows = rows, kWidth = width, kCodeBytes = width / 2, kBlocks = width / 16;
     static constexpr int kSplits = splits, kCenter = rows % 2, kWarps = warps;
+    static constexpr int kRanks = ranks, kColumns = ranks > 0 ? width / ranks : 0;
     static constexpr double kEps = 1e-5;
 };
 using Tiny = Config<5, 64, 0, 1>;
@@ -52,8 +53,18 @@ static double gain(int64_t i) {
 template <class C>
 static void check(const char *name, double global) {
     Kernel k(name, norm_quantise<C>, lathe_ref_moe_norm_quantise);
-    LATHE_CONSTANTS(k, C, kRows, kWidth, kCodeBytes, kBlocks, kSplits, kCenter, kEps);
-    if (C::kSplits == 0) {
+    LATHE_CONSTANTS(k, C, kRows, kWidth, kCodeBytes, kBlocks, kSplits, kCenter, kEps, kRanks,
+                    kColumns);
+    if (C::kRanks > 0) {
+        k.null("columns");
+        k.null("partials");
+        k.in("gathered", {C::kRanks, C::kRows, C::kColumns})
+            .each([](int, int64_t i) {
+                const int64_t rank = i / (C::kRows * C::kColumns), row = i / C::kColumns % C::kRows;
+                return pooled<C>(row * C::kWidth + rank * C::kColumns + i % C::kColumns);
+            })
+            .late();
+    } else if (C::kSplits == 0) {
         k.in("columns", {C::kRows, C::kWidth})
             .each([](int, int64_t i) { return pooled<C>(i); })
             .late();
@@ -67,6 +78,8 @@ static void check(const char *name, double global) {
             })
             .late();
     }
+    if (C::kRanks == 0)
+        k.null("gathered");
     k.in("gain", {C::kWidth}).each([](int, int64_t i) { return gain<C>(i); });
     k.in("input_gscale", {1}).fill(global);
     k.out("codes", {C::kRows, C::kCodeBytes});
@@ -81,6 +94,7 @@ int main() {
         check<Tiny>("tiny", global);
         check<Odd>("odd", global);
         check<Real>("real", global);
+        check<Config<6, 1088, 0, 2, 4>>("gathered from four ranks", global);
     }
     return finish("moe/norm_quantise");
 }
