@@ -120,23 +120,35 @@ local expert_exchanges <const> = {
             use "moe/exchange_tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
         }
     end,
+    library = function()
+        return {
+            use "collective/all_gather" { parts = { "moe.gather" } },
+            use "moe/norm_quantise" { parts = { "moe.norm", "moe.quantise" } },
+            use "moe/expert_norm" { parts = { "edge.norm" } },
+            use "moe/expert_norm" { parts = { "moe.norm" } },
+            use "collective/all_reduce" { parts = { "moe.route_sum" } },
+            use "moe/tail" { parts = { "moe.post_norm", "moe.sum" } },
+            use "collective/all_reduce" { parts = { "moe.combine" } },
+        }
+    end,
 }
 
 -- Providers of the pooler and the experts. `c`: also w4a16 (true: NVFP4 weights, bf16 activations).
 local function moe_providers(c)
+    local way = c.experts or (c.tp == 1 and "alone" or c.library and "library" or "push")
     local list = {
         use "moe/router" { parts = { "moe.router" }, stream = "side" },
         use "moe/routing" { parts = { "moe.routing" }, stream = "side" },
         use "moe/router" { parts = { "edge.router" } },
         use "moe/routing" { parts = { "edge.routing" } },
-        use "gemm/skinny" { parts = { "moe.pool" }, options = { partials = c.splits } },
+        use "gemm/skinny" { parts = { "moe.pool" }, options = { partials = way == "library" and 0 or c.splits } },
         use(c.w4a16 and "moe/nvfp4_gemm1_bf16" or "moe/nvfp4_gemm1") { parts = { "moe.gemm1", "moe.swiglu" } },
         use(c.w4a16 and "moe/nvfp4_gemm2_bf16" or "moe/nvfp4_gemm2") { parts = { "moe.gemm2" } },
         use "moe/bf16_gemm1" { parts = { "edge.gemm1", "edge.swiglu" } },
         use "moe/bf16_gemm2" { parts = { "edge.gemm2" } },
         use(c.w4a16 and "prepare/weight_scalars" or "prepare/expert_scalars") { parts = { "prepare.scalars" } },
     }
-    append(list, pick(expert_exchanges, c.experts or (c.tp == 1 and "alone" or "push"), "exchanging around the experts")())
+    append(list, pick(expert_exchanges, way, "exchanging around the experts")())
     return list
 end
 
