@@ -252,6 +252,18 @@ static void mark_row(const trial *t, const double *out, unsigned char *mask, int
             memset(mask + (size_t)i * item, 1, item);
 }
 
+/* A sum is defined where what every rank put into it is: the library adds up padding rows as well.
+ */
+static void keep_defined(const trial *t, unsigned char *mask, size_t bytes) {
+    for (int rank = 0; rank < t->c->ranks; ++rank) {
+        const lathe_step_value *from = &t->launch[rank]->values[0];
+        const unsigned char *defined =
+            lathe_image_find(t->c->defined[rank], from->buffer, from->layer);
+        for (size_t i = 0; defined && i < bytes; ++i)
+            mask[i] &= defined[i];
+    }
+}
+
 static void mark_defined(trial *t, int rank, const lathe_step_value *v, const slot *s) {
     const size_t item = lathe_scalar_bytes(v->arg->dtype);
     const int64_t count = lathe_step_shape_count(&v->shape, 0);
@@ -263,6 +275,9 @@ static void mark_defined(trial *t, int rank, const lathe_step_value *v, const sl
     memset(mask, 0, bytes);
     for (int64_t i = 0; i < count; i += columns)
         mark_row(t, s->out + i, mask + (size_t)i * item, columns, item);
+    const lathe_step_collective *collective = t->launch[rank]->collective;
+    if (collective && !collective->gather)
+        keep_defined(t, mask, (size_t)count * item);
 }
 
 static void compare_value(trial *t, int rank, int index) {
