@@ -172,7 +172,7 @@ lathe_files lathe_emit(const lathe_plan *plan, const lathe_emit_options *options
         lathe_diag_fail(lathe_arena_diag(plan->arena), (lathe_where){0},
                         "--only \"%s\": matches no kernel of this step", options->only);
     hash_inputs(plan, options, hash);
-    const lathe_text step = lathe_emit_step(plan, hash);
+    const lathe_text step = lathe_emit_step(plan, options->only, hash);
     add_file(&files, "step.json", lathe_text_string(&step), step.size);
     qsort(files.files, files.count, sizeof *files.files, compare_files);
     return files;

@@ -39,8 +39,8 @@ bool lathe_emit_wanted(const lathe_emit_options *options, const lathe_kernel *ke
 /* The text of one .cu. */
 lathe_text lathe_emit_kernel(const lathe_plan *plan, const lathe_emit_options *options,
                              const lathe_kernel *kernel, size_t tactic);
-/* The text of step.json. */
-lathe_text lathe_emit_step(const lathe_plan *plan, const char *hash);
+/* The text of step.json. With `only` it says that kernels are left out, and no reader takes it. */
+lathe_text lathe_emit_step(const lathe_plan *plan, const char *only, const char *hash);
 
 /* Makes DIRECTORY.XXXXXX beside `directory` and writes the files there. `*made` is its path as soon
  * as it exists, so that it can be discarded whatever fails. Refuses a `directory` that exists and

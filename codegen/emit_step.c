@@ -419,7 +419,7 @@ static void write_mailboxes(const lathe_plan *plan, lathe_text *out) {
     close_list(out, first, 2, "],\n");
 }
 
-lathe_text lathe_emit_step(const lathe_plan *plan, const char *hash) {
+lathe_text lathe_emit_step(const lathe_plan *plan, const char *only, const char *hash) {
     lathe_text out = {.arena = plan->arena};
     lathe_text_print(&out, "{\n  \"arch\": \"%s\",\n", plan->arch->name);
     write_buffers(plan, &out);
@@ -431,6 +431,11 @@ lathe_text lathe_emit_step(const lathe_plan *plan, const char *hash) {
     lathe_text_print(&out, "  \"layout\": \"%s\",\n", plan->layout->name);
     write_limits(plan, &out);
     write_mailboxes(plan, &out);
+    if (only) {
+        lathe_text_print(&out, "  \"only\": ");
+        lathe_text_json(&out, only);
+        lathe_text_print(&out, ",\n");
+    }
     lathe_text_print(&out, "  \"prepare\": ");
     write_ops(plan, &plan->prepare, true, 2, &out);
     lathe_text_print(&out, ",\n  \"tp\": %" PRId64 ",\n", plan->deployment->tp);

@@ -123,7 +123,8 @@ static void run(session *s, const lathe_generate_options *o, lathe_generate_resu
     lathe_emit_publish(s->arena, s->aside, directory);
     s->aside = NULL;
     for (size_t i = 0; i < plan->kernel_count; i++)
-        r->kernels += plan->kernels[i].used && !plan->kernels[i].provider->collective;
+        r->kernels += plan->kernels[i].used && !plan->kernels[i].provider->collective &&
+                      lathe_emit_wanted(&emit, &plan->kernels[i]);
     r->files = files.count;
     r->why = explain(plan);
     if (plan->table) {

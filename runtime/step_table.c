@@ -119,6 +119,15 @@ static bool read_format(lathe_json *j, const json_t *root) {
     return true;
 }
 
+/* `lathe gen --only` leaves kernels out; its directory is for reading. */
+static bool refuse_only(lathe_json *j, const json_t *root) {
+    const json_t *only = json_object_get(root, "only");
+    return !only || lathe_json_fail_at(j, "only",
+                                       "the directory was generated with --only %.200s and lacks "
+                                       "kernels; allowed: one generated without",
+                                       json_is_string(only) ? json_string_value(only) : "");
+}
+
 static bool read_limits(lathe_json *j, const json_t *root, lathe_step_table *t) {
     const json_t *limits = json_object_get(root, "limits");
     const size_t mark = lathe_json_enter(j, "limits");
@@ -316,6 +325,8 @@ static bool read_head(lathe_step_reader *r, const json_t *root) {
     int64_t tp;
     if (!json_is_object(root) || !read_format(j, root))
         return json_is_object(root) ? false : lathe_json_fail(j, "allowed: an object");
+    if (!refuse_only(j, root))
+        return false;
     if (!lathe_json_object(j, root,
                            "format layout deployment tp arch hash limits groups buffers weights "
                            "mailboxes kernels prepare layers variants") ||

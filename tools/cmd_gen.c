@@ -17,7 +17,9 @@ static void print_usage(FILE *out) {
           "  --arch ARCH        sm_90a (default) sm_100a sm_103a sm_120a host\n"
           "  --tactics NAME     measured tactics of layouts/tactics/NAME.lua\n"
           "  --out DIR          default: generated/LAYOUT-tpN[-DEPLOYMENT]-ARCH\n"
-          "  --only PATTERN     write only the kernels whose names match\n"
+          "  --only PATTERN     write only the kernels whose names match, to read them: nothing "
+          "builds such a "
+          "directory\n"
           "  --why              say for each kernel which tactic was taken, and why\n"
           "  --no-scan          leave out the libclang checks\n"
           "  --root DIR         folder of layouts/ and templates/ (default: above LAYOUT)\n",

@@ -279,6 +279,11 @@ Test(emit, only_filters_the_kernels) {
     cr_assert_eq(access(case_path("out/up_1x1.cu"), F_OK), 0);
     cr_assert_neq(access(case_path("out/up_2x4.cu"), F_OK), 0);
     cr_assert(strstr(case_read(case_path("out/step.json")), "up_2x4.cu"));
+    char message[1024];
+    lathe_step_table *table;
+    cr_assert_eq(lathe_step_table_read(case_path("out"), &table, message, sizeof message),
+                 LATHE_INVALID);
+    cr_assert(strstr(message, "generated with --only *_1x1"), "%s", message);
     cr_assert_not(case_generate(case_base(), (lathe_generate_options){.only = "none*"}));
     case_expect_message((const char *const[]){"--only \"none*\": matches no kernel", NULL});
 }
