@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asynchronous copies from global to shared memory and the barriers that say when they landed.
+#ifndef LATHE_PRIMS_BULK_CUH
+#define LATHE_PRIMS_BULK_CUH
+
+#include "types.cuh"
+
+__device__ __forceinline__ u32 shared_address(const void *p) {
+    return (u32)__cvta_generic_to_shared(p);
+}
+
+__device__ __forceinline__ void mbar_init(u64 *mbar, u32 arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(mbar)),
+                 "r"(arrivals)
+                 : "memory");
+}
+// Once, by the thread that initialised, before other threads or copies use the barriers.
+__device__ __forceinline__ void mbar_init_fence() {
+    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::
+                     : "memory");
+}
+// One arrival that also announces `bytes` to come.
+__device__ __forceinline__ void mbar_expect(u64 *mbar, u32 bytes) {
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(mbar)),
+        "r"(bytes)
+        : "memory");
+}
+__device__ __forceinline__ void mbar_arrive(u64 *mbar) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(mbar)) : "memory");
+}
+// Returns once the phase of this parity has ended: 0 for the first, third, ... phase.
+__device__ __forceinline__ void mbar_wait(u64 *mbar, u32 parity) {
+    u32 done = 0;
+    while (done == 0) {
+        asm volatile("{\n\t.reg .pred p;\n\t"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+                     "selp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done)
+                     : "r"(shared_address(mbar)), "r"(parity)
+                     : "memory");
+    }
+}
+
+// A multiple of 16 bytes, both addresses multiples of 16. One thread calls.
+__device__ __forceinline__ void bulk_load(void *shared, const void *global, u32 bytes, u64 *mbar) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(shared_address(shared)),
+                 "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(shared_address(mbar))
+                 : "memory");
+}
+// Between threads' reads and writes of shared memory and a bulk load that overwrites them.
+__device__ __forceinline__ void async_fence() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+#endif

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asynchronous copies from global to shared memory and the barriers that say when they landed.
+#ifndef LATHE_PRIMS_BULK_CUH
+#define LATHE_PRIMS_BULK_CUH
+
+#include "memory.cuh"
+
+static inline void mbar_init(u64 *mbar, u32 arrivals) {
+    lathe_table->mbar_init(mbar, arrivals);
+}
+// Once, by the thread that initialised, before other threads or copies use the barriers.
+static inline void mbar_init_fence() {
+    lathe_table->mbar_init_fence();
+}
+// One arrival that also announces `bytes` to come.
+static inline void mbar_expect(u64 *mbar, u32 bytes) {
+    lathe_table->mbar_expect(mbar, bytes);
+}
+static inline void mbar_arrive(u64 *mbar) {
+    lathe_table->mbar_arrive(mbar);
+}
+// Returns once the phase of this parity has ended: 0 for the first, third, ... phase.
+static inline void mbar_wait(u64 *mbar, u32 parity) {
+    lathe_table->mbar_wait(mbar, parity);
+}
+// A multiple of 16 bytes, both addresses multiples of 16. One thread calls.
+static inline void bulk_load(void *shared, const void *global, u32 bytes, u64 *mbar) {
+    if (bytes)
+        lathe_touch(global, bytes);
+    lathe_table->bulk_load(shared, global, bytes, mbar);
+}
+// Between threads' reads and writes of shared memory and a bulk load that overwrites them.
+static inline void async_fence() {
+    lathe_table->async_fence();
+}
+
+#endif

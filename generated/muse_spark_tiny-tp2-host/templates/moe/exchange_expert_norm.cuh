@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pooled columns of all ranks to the bf16 input of unquantised experts: gather by mailbox, norm in
+// fp32, one rounding. One block a row.
+#ifndef LATHE_MOE_EXCHANGE_EXPERT_NORM_CUH
+#define LATHE_MOE_EXCHANGE_EXPERT_NORM_CUH
+
+#include "moe/pooled_exchange.cuh"
+#include "prims.cuh"
+
+template <class C>
+__device__ void exchange_expert_norm(const bf16 *columns, const float *partials, const bf16 *gain,
+                                     bf16 *h1, Mailbox *mailbox) {
+    static_assert(C::kWidth % C::kColumns == 0 && C::kColumns % 16 == 0,
+                  "a rank's columns must be whole slots");
+    constexpr u32 kThreads = C::kWarps * 32;
+    constexpr u32 kBlocks = C::kWidth / 16;
+    constexpr int kSlots = int((kBlocks + kThreads - 1) / kThreads);
+    float *scratch = reinterpret_cast<float *>(dynamic_shared() + kPooledPointers);
+    const u64 row = block_id();
+
+    u32x4 held_gain[kSlots][2];
+    pooled_gains<kSlots>(held_gain, gain, kThreads, kBlocks);
+    const Exchange e = lamport_open(mailbox, reinterpret_cast<u64 *>(dynamic_shared()));
+    grid_trigger();
+    grid_wait();
+
+    const u32 epoch = lamport_epoch(e);
+    float v[kSlots][16];
+    pooled_push<C>(e, epoch, columns, partials, row);
+    pooled_gather<C, kSlots>(v, e, epoch, row);
+    pooled_norm<C, kSlots>(v, held_gain, scratch);
+    if (thread_id() == 0) // behind the norm's barrier: every thread has read the epoch
+        lamport_close(e, epoch, grid_size());
+    pooled_write<C, kSlots>(v, h1, row);
+}
+
+#endif
