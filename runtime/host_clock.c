@@ -109,7 +109,8 @@ static void doze(lathe_emulator *e) {
 static void wake(lathe_emulator *e) {
     member *m = &members[e->member];
     while (atomic_load(&m->state) == ASLEEP && atomic_load(&now) < atomic_load(&m->at)) {
-        (void)pass(e, atomic_load(&world), 500);
+        if (!pass(e, atomic_load(&world), 500))
+            doze(e);
         sched_yield();
     }
 }
