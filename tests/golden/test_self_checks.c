@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compare.h"
 #include "golden_step.h"
 #include "named.h"
 #include "reference.h"
@@ -282,4 +283,48 @@ Test(self_checks, rotation_of_stored_rows) {
     rotate_interleaved(&interleaved);
     cr_assert_lt(measure_scores(&stored, &interleaved), 4e-3); /* line 1: two bf16 vectors */
     cr_assert_gt(measure_scores(&stored, &unpermuted), 0.1);
+}
+
+enum { EXPERT_LAYERS = 4, POOLED = 64 };
+
+/* The experts' output of every layer, from the same input in both deployments. */
+static void run_experts(const char *run, const char *deployment, lathe_npy *m) {
+    static const golden_trace trace = {"mid.x", "mid.x", GOLDEN_BY_ROW, GOLDEN_WHOLE};
+    golden_step s;
+    char inputs[128], dump[128], folder[256], name[64];
+    cr_assert(golden_step_open_run(&s, "mini", run, deployment));
+    golden_step_folder(&s, "inputs", 0, inputs, sizeof inputs);
+    golden_step_folder(&s, "dump", 0, dump, sizeof dump);
+    golden_case_write_inputs(&s.c, &s.splits[0], inputs);
+    for (int l = 0; l < EXPERT_LAYERS; ++l) {
+        lathe_npy x = golden_case_read(&step.c, &step.splits[0], 0, l, &trace);
+        lathe_named_format("mid.x", l, name, sizeof name);
+        snprintf(folder, sizeof folder, "%s/%s.npy", inputs, name);
+        cr_assert_eq(lathe_npy_write(folder, &x, message, sizeof message), LATHE_OK, "%s", message);
+        lathe_npy_destroy(&x);
+    }
+    cr_assert_eq(golden_step_check(&s, inputs, dump, false).failed, 0);
+    golden_case_folder(&s.c, dump, 0, folder, sizeof folder);
+    for (int l = 0; l < EXPERT_LAYERS; ++l) {
+        lathe_named_format("moe.m", l, name, sizeof name);
+        cr_assert_eq(lathe_named_read(folder, name, &m[l], message, sizeof message), LATHE_OK);
+        cr_assert(m[l].data && m[l].count == Q * POOLED, "%s", name);
+    }
+    golden_step_close(&s);
+}
+
+/* 4. Whole experts by rank and sliced experts agree on the same quantised input (line 4). The edge
+ * layers hold whole experts either way. */
+Test(self_checks, whole_and_sliced_experts_agree) {
+    lathe_npy sliced[EXPERT_LAYERS], whole[EXPERT_LAYERS];
+    run_experts("tp2", NULL, sliced);
+    run_experts("ep2", "ep", whole);
+    for (int l = 0; l < EXPERT_LAYERS; ++l) {
+        const double off =
+            lathe_compare_arrays(LATHE_SCALAR_BF16, sliced[l].data, whole[l].data, Q * POOLED);
+        cr_expect_leq(off, step.c.bf16[l] ? 0 : LATHE_EXPERTS_TOLERANCE, "L%02d: %.3g", l, off);
+        cr_expect(step.c.bf16[l] || off > 0, "L%02d: the same order of sums in both", l);
+        lathe_npy_destroy(&sliced[l]);
+        lathe_npy_destroy(&whole[l]);
+    }
 }
