@@ -33,7 +33,6 @@ __device__ __forceinline__ Candidate argmax_exchange(const Exchange &e, u32 epoc
         lamport_receive<1>(e, epoch, offset, lane, 1, packet);
         best = argmax_of_packet(packet[0]);
     }
-    warp_sync();
     return argmax_warp(best);
 }
 
