@@ -90,10 +90,15 @@ bool lathe_step_read_layers(lathe_step_reader *r, const json_t *object, const in
     if (!list)
         return false;
     const size_t mark = lathe_json_enter(j, "layers");
+    char found[64];
     int64_t least = 0;
     for (int i = 0; i < *count; ++i) {
         int64_t layer;
         const size_t inner = lathe_json_enter_index(j, (size_t)i);
+        if (least >= r->table->layer_count)
+            return lathe_json_fail(j, "found %s, allowed: no more: the step has %d layers",
+                                   lathe_json_show(json_array_get(array, (size_t)i), found),
+                                   r->table->layer_count);
         if (!lathe_json_int_value(j, json_array_get(array, (size_t)i), least,
                                   r->table->layer_count - 1, &layer))
             return false;
@@ -175,6 +180,14 @@ static int find_text(const char *const *list, int count, const char *text) {
     return -1;
 }
 
+/* Whether the first variant has a list of operations for the kind; what else is amiss with it is
+ * said where the variants are read. */
+static bool has_kind(const json_t *root, const char *name) {
+    const json_t *variant = json_array_get(json_object_get(root, "variants"), 0);
+    const json_t *kinds = json_object_get(variant, "kinds");
+    return !json_is_object(kinds) || json_object_get(kinds, name);
+}
+
 static bool read_layer_kinds(lathe_step_reader *r, const json_t *root) {
     lathe_json *j = &r->json;
     lathe_step_table *t = r->table;
@@ -191,6 +204,9 @@ static bool read_layer_kinds(lathe_step_reader *r, const json_t *root) {
         const size_t inner = lathe_json_enter_index(j, (size_t)i);
         if (!lathe_json_name_value(j, json_array_get(array, (size_t)i), LATHE_NAME_WORD, &name))
             return false;
+        if (!has_kind(root, name))
+            return lathe_json_fail(
+                j, "kind \"%.60s\" does not exist, allowed: those of variants[0].kinds", name);
         lathe_json_leave(j, inner);
         kinds[i] = find_text(names, t->kind_count, name);
         if (kinds[i] < 0) {

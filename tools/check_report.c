@@ -76,13 +76,22 @@ static void format_result(const lathe_check_output *o, char *text, size_t size) 
                  q->allowed);
 }
 
+/* Elements are counted where each must be right; of the others, those that no distance tells of. */
+static void print_measure(FILE *out, const lathe_comparison *q) {
+    const bool counts =
+        q->rule == LATHE_RULE_EXACT || q->rule == LATHE_RULE_CODES || q->rule == LATHE_RULE_SCALES;
+    if (!counts)
+        fprintf(out, "relative %.3e, worst row %.3e, allowed %.0e", q->relative, q->row,
+                q->allowed);
+    if (counts || q->wrong)
+        fprintf(out, "%s%lld of %lld elements %s", counts ? "" : "; ", (long long)q->wrong,
+                (long long)q->compared, counts ? "wrong" : "NaN or infinite on one side only");
+}
+
 static void print_failure(FILE *out, const lathe_check_output *o) {
     const lathe_comparison *q = &o->comparison;
-    fprintf(
-        out,
-        "    %s, rank %d: relative %.3e, worst row %.3e, allowed %.0e; %lld of %lld elements wrong",
-        lathe_check_value_name(o->value), o->rank, q->relative, q->row, q->allowed,
-        (long long)q->wrong, (long long)q->compared);
+    fprintf(out, "    %s, rank %d: ", lathe_check_value_name(o->value), o->rank);
+    print_measure(out, q);
     if (q->worst >= 0)
         fprintf(out, "; element %lld is %.9g, expected %.9g", (long long)q->worst, q->found_worst,
                 q->expected_worst);

@@ -180,6 +180,28 @@ static int32_t *shuffle(const writer *w, int64_t n, uint64_t salt) {
     return order;
 }
 
+/* What each request reads or writes: pages first to end - 1 of its tokens. */
+static int64_t first_page(const writer *w, const pages *p, int64_t r) {
+    return find_first(w, p->group, r) / w->table->page_tokens;
+}
+static int64_t end_page(const writer *w, int64_t r) {
+    return (w->lengths[r] + w->table->page_tokens - 1) / w->table->page_tokens;
+}
+
+static lathe_status refuse_pages(const writer *w, const pages *p, int64_t available) {
+    int64_t wanted = 0, longest = 0;
+    for (int64_t r = 0; r < w->requests; ++r) {
+        wanted += end_page(w, r) - first_page(w, p, r);
+        longest = w->lengths[r] > longest ? w->lengths[r] : longest;
+    }
+    return refuse(
+        w, LATHE_INVALID,
+        "group %s: found %lld pages, allowed: at least %lld for this batch (%lld requests, "
+        "the longest of %lld tokens, whose table holds at most %lld pages)",
+        p->group->name, (long long)available, (long long)wanted, (long long)w->requests,
+        (long long)longest, (long long)p->width);
+}
+
 /* Gives every page that is read or written a number; all other entries are nonsense. */
 static lathe_status assign_pages(const writer *w, pages *p, int64_t available) {
     const int group = (int)(p->group - w->table->groups);
@@ -190,14 +212,11 @@ static lathe_status assign_pages(const writer *w, pages *p, int64_t available) {
     for (int64_t i = 0; i < w->requests * p->width; ++i)
         p->table[i] = i & 1 ? NONSENSE_HIGH : NONSENSE_LOW;
     for (int64_t r = 0; r < w->requests; ++r) {
-        const int64_t length = w->lengths[r];
-        const int64_t first = find_first(w, p->group, r) / w->table->page_tokens;
-        const int64_t end = (length + w->table->page_tokens - 1) / w->table->page_tokens;
-        for (int64_t i = first; i < end; ++i) {
+        const int64_t end = end_page(w, r);
+        for (int64_t i = first_page(w, p, r); i < end; ++i) {
             if (i >= p->width || (available != INT64_MAX && (!order || used == available))) {
                 free(order);
-                return refuse(w, LATHE_INVALID, "group %s: no pages for a request of %lld tokens",
-                              p->group->name, (long long)length);
+                return refuse_pages(w, p, available);
             }
             p->table[r * p->width + i] = order ? order[used] : (int32_t)used;
             ++used;

@@ -122,6 +122,7 @@ Test(check, a_wrong_constant_is_seen) {
     cr_assert_eq(check(NULL, NULL, table, sizeof table).failed, 1, "%s", table);
     cr_assert(strstr(table, "norm_1x8"));
     cr_assert(strstr(table, "FAILED"));
+    cr_assert(strstr(table, "worst row") && !strstr(table, "elements wrong"), "%s", table);
 }
 
 Test(check, a_row_that_is_not_written_is_seen) {

@@ -24,6 +24,7 @@ enum {
 
 static unsigned char memory[BUFFERS][2][65536];
 static lathe_step_table *table;
+static int64_t cache_pages = PAGES;
 static char message[1024];
 
 /* The engine, as far as inputs need one. */
@@ -46,7 +47,7 @@ lathe_status lathe_engine_find(lathe_engine *engine, const char *name, int layer
     *m = (lathe_engine_memory){
         .buffer = &table->buffers[b], .layer = layer, .shape = table->buffers[b].shape};
     if (b == CACHE)
-        m->shape.dim[0] = PAGES;
+        m->shape.dim[0] = cache_pages;
     m->bytes =
         (size_t)lathe_step_shape_count(&m->shape, 0) * lathe_scalar_bytes(table->buffers[b].dtype);
     return LATHE_OK;
@@ -213,6 +214,22 @@ Test(step_inputs, an_input_of_the_layout_s_own_is_filled) {
         most = s[i] > most ? s[i] : most;
     }
     cr_assert_gt(most, 0.5f);
+}
+
+Test(step_inputs, too_few_pages_are_refused_with_what_is_allowed) {
+    set_up(0);
+    cache_pages = 1;
+    const lathe_step_inputs inputs = {.seed = 1, .context = 32};
+    cr_assert_eq(lathe_step_inputs_write(NULL, 0, &inputs, message, sizeof message), LATHE_INVALID);
+    int64_t wanted = 0;
+    cr_assert_eq(
+        sscanf(message, "group g: found 1 pages, allowed: at least %ld for this batch", &wanted), 1,
+        "%s", message);
+    cache_pages = wanted - 1;
+    cr_assert_eq(lathe_step_inputs_write(NULL, 0, &inputs, message, sizeof message), LATHE_INVALID);
+    cache_pages = wanted;
+    cr_assert_eq(lathe_step_inputs_write(NULL, 0, &inputs, message, sizeof message), LATHE_OK, "%s",
+                 message);
 }
 
 Test(step_inputs, a_context_that_does_not_fit_is_refused) {
