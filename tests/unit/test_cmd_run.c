@@ -88,10 +88,10 @@ Test(cmd_run, an_option_that_would_be_ignored_is_refused) {
 }
 
 Test(cmd_run, what_a_directory_was_generated_for_cannot_be_changed) {
-    static const char toy[] = LATHE_SOURCE_DIR "/generated/toy-tp1-host";
-    REFUSED("--tp '2'", toy, "--tp", "2");
-    REFUSED("was generated with 'host'", toy, "--arch", "sm_90a");
-    REFUSED("--deployment 'ep'", toy, "--deployment", "ep");
+    static const char tiny[] = LATHE_SOURCE_DIR "/generated/muse_spark_tiny-tp2-host";
+    REFUSED("--tp '4'", tiny, "--tp", "4");
+    REFUSED("was generated with 'host'", tiny, "--arch", "sm_90a");
+    REFUSED("--deployment 'ep'", tiny, "--deployment", "ep");
 }
 
 Test(cmd_run, help_is_no_failure, .init = cr_redirect_stdout) {
