@@ -33,7 +33,7 @@ Test(processes, ranks_agree_on_their_outputs) {
     cr_assert_eq(
         run(LATHE_BINARY " run " BLOCK " --tp 2 --processes --steps 2 2>&1", text, sizeof text), 0,
         "%s", text);
-    cr_assert(strstr(text, "2 steps") && strstr(text, "outputs identical, 2 of 2 alike"), "%s",
+    cr_assert(strstr(text, "2 steps") && strstr(text, "outputs identical, 3 of 3 alike"), "%s",
               text);
     cr_assert(strstr(text, "2 ranks as processes: all ended well"), "%s", text);
 }
