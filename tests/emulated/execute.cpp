@@ -333,7 +333,11 @@ int lathe_ref_ranks(const lathe_ref *r) {
     return r->state->ranks;
 }
 bool lathe_ref_has(const lathe_ref *r, const char *name) {
-    return bound(r, name) != nullptr;
+    /* References are shared: one may ask for what another kernel alone takes, as in the checker. */
+    for (const auto &argument : r->state->arguments)
+        if (argument->name == name)
+            return argument->role != Role::null;
+    return false;
 }
 const void *lathe_ref_data(const lathe_ref *r, int rank, const char *name) {
     if (!bound(r, name))
