@@ -12,10 +12,6 @@
 #include "step_files.h"
 #include "step_inputs.h"
 
-static int count_instances(const lathe_step_buffer *b) {
-    return b->per_layer ? b->layer_count : 1;
-}
-
 static lathe_status create_images(lathe_check_state *c) {
     for (int rank = 0; rank < c->ranks; ++rank) {
         lathe_engine *e = c->options->engines[rank];
@@ -68,7 +64,7 @@ static lathe_status read_all(lathe_check_state *c, lathe_image *const *images, u
             const lathe_step_buffer *buffer = &c->table->buffers[b];
             if (!(lifetimes >> buffer->lifetime & 1))
                 continue;
-            for (int i = 0; i < count_instances(buffer); ++i)
+            for (int i = 0; i < lathe_image_instances(buffer); ++i)
                 if (!lathe_image_read(images[rank], buffer,
                                       buffer->per_layer ? buffer->layers[i] : -1, NULL))
                     return lathe_check_refuse(c, LATHE_NO_MEMORY, "%s cannot be read back",

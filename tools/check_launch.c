@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "check_state.h"
 #include "ranks.h"
+#include "seconds.h"
 
 #define POISON_REAL 0xff /* NaN in every floating type */
 #define POISON_INTEGER 0xf5
@@ -337,32 +337,26 @@ static void keep_values(trial *t, int index) {
         }
 }
 
-static double read_clock(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Seconds of the parts of a trial: reading before, launch and reading after, reference, comparison.
  */
 static void print_times(const trial *t, const double *at) {
     if (t->c->options->timing)
         fprintf(stderr, "%8.2f %8.2f %8.2f %8.2f s  %s\n", at[1] - at[0], at[2] - at[1],
-                at[3] - at[2], read_clock() - at[3], t->launch[0]->kernel->name);
+                at[3] - at[2], lathe_seconds() - at[3], t->launch[0]->kernel->name);
 }
 
 static lathe_status run_trial(trial *t, int index) {
-    double at[4] = {read_clock()};
+    double at[4] = {lathe_seconds()};
     lathe_status status = prepare_values(t);
-    at[1] = read_clock();
+    at[1] = lathe_seconds();
     if (status == LATHE_OK)
         status = launch_all(t);
     if (status == LATHE_OK)
         status = collect_values(t);
-    at[2] = read_clock();
+    at[2] = lathe_seconds();
     if (status == LATHE_OK)
         status = call_reference(t, index);
-    at[3] = read_clock();
+    at[3] = lathe_seconds();
     if (status != LATHE_OK)
         return status;
     for (int rank = 0; !t->ref.failed && rank < t->c->ranks; ++rank)

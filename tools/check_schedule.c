@@ -18,10 +18,6 @@ static bool is_result(const lathe_step_buffer *b) {
            b->lifetime == LATHE_LIFETIME_KV;
 }
 
-static int count_instances(const lathe_step_buffer *b) {
-    return b->per_layer ? b->layer_count : 1;
-}
-
 static lathe_status reset_instance(lathe_check_state *c, int rank, const lathe_step_buffer *b,
                                    int layer) {
     lathe_engine *engine = c->options->engines[rank];
@@ -42,8 +38,8 @@ static lathe_status reset(lathe_check_state *c) {
     for (int rank = 0; rank < c->ranks; ++rank)
         for (int b = 0; b < c->table->buffer_count; ++b) {
             const lathe_step_buffer *buffer = &c->table->buffers[b];
-            for (int i = 0; status == LATHE_OK && is_result(buffer) && i < count_instances(buffer);
-                 ++i)
+            for (int i = 0;
+                 status == LATHE_OK && is_result(buffer) && i < lathe_image_instances(buffer); ++i)
                 status =
                     reset_instance(c, rank, buffer, buffer->per_layer ? buffer->layers[i] : -1);
         }
@@ -107,8 +103,8 @@ static lathe_status compare(lathe_check_state *c, schedule s, bool *same) {
     for (int rank = 0; rank < c->ranks; ++rank)
         for (int b = 0; b < c->table->buffer_count; ++b) {
             const lathe_step_buffer *buffer = &c->table->buffers[b];
-            for (int i = 0; status == LATHE_OK && is_result(buffer) && i < count_instances(buffer);
-                 ++i)
+            for (int i = 0;
+                 status == LATHE_OK && is_result(buffer) && i < lathe_image_instances(buffer); ++i)
                 status = compare_instance(c, s, rank, buffer,
                                           buffer->per_layer ? buffer->layers[i] : -1, same);
         }

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "against.h"
@@ -18,6 +17,7 @@
 #include "input_files.h"
 #include "processes.h"
 #include "ranks.h"
+#include "seconds.h"
 #include "run_options.h"
 #include "run_steps.h"
 #include "step_files.h"
@@ -66,15 +66,9 @@ static int fail(lathe_status status, const char *message) {
     return exit_status(status);
 }
 
-static double read_clock(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void show_time(const run *r, const char *what) {
     if (r->o.timing)
-        fprintf(stderr, "%8.2f s  %s\n", read_clock() - r->began, what);
+        fprintf(stderr, "%8.2f s  %s\n", lathe_seconds() - r->began, what);
 }
 
 static void show_progress(void *context, lathe_log_kind kind, const char *text, int done,
@@ -474,7 +468,7 @@ int lathe_cmd_run(int argc, char **argv) {
         free(r);
         return status - 1;
     }
-    r->began = read_clock();
+    r->began = lathe_seconds();
     status = make_dump_folder(r);
     if (status == LATHE_EXIT_OK)
         status = open_inputs(r);

@@ -12,10 +12,6 @@ struct lathe_image {
     void ***copies; /* [buffer][instance] */
 };
 
-static int count_instances(const lathe_step_buffer *b) {
-    return b->per_layer ? b->layer_count : 1;
-}
-
 lathe_image *lathe_image_create(lathe_engine *engine) {
     lathe_image *image = calloc(1, sizeof *image);
     if (!image)
@@ -34,7 +30,8 @@ void lathe_image_destroy(lathe_image *image) {
     if (!image)
         return;
     for (int b = 0; b < image->table->buffer_count; ++b) {
-        for (int i = 0; image->copies[b] && i < count_instances(&image->table->buffers[b]); ++i)
+        for (int i = 0; image->copies[b] && i < lathe_image_instances(&image->table->buffers[b]);
+             ++i)
             free(image->copies[b][i]);
         free(image->copies[b]);
     }
@@ -49,7 +46,7 @@ static void **find_place(lathe_image *image, const lathe_step_buffer *buffer, in
     if (i < 0)
         return NULL;
     if (!image->copies[b])
-        image->copies[b] = calloc((size_t)count_instances(buffer), sizeof **image->copies);
+        image->copies[b] = calloc((size_t)lathe_image_instances(buffer), sizeof **image->copies);
     return image->copies[b] ? &image->copies[b][i] : NULL;
 }
 

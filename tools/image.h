@@ -7,6 +7,11 @@
 
 typedef struct lathe_image lathe_image;
 
+/* How many instances a buffer has: one, or one for each of its layers. */
+static inline int lathe_image_instances(const lathe_step_buffer *b) {
+    return b->per_layer ? b->layer_count : 1;
+}
+
 /* NULL where there is no memory. */
 lathe_image *lathe_image_create(lathe_engine *engine);
 void lathe_image_destroy(lathe_image *image);
