@@ -94,6 +94,44 @@ lathe_entry_state lathe_entry_check(const char *folder, const lathe_cache_reques
     return key_holds(folder, request) ? LATHE_ENTRY_WHOLE : damaged(reason, KEY);
 }
 
+/* One line of digests: two words and the file's name. NULL where there is no such line. */
+static char *digest_name(char *line) {
+    char *name = strchr(line, ' ');
+    name = name ? strchr(name + 1, ' ') : NULL;
+    return name && name[1] && !strchr(name + 1, '/') ? name + 1 : NULL;
+}
+
+static lathe_entry_state intact(const char *folder, const char *digests, char *lines,
+                                uint64_t *bytes, lathe_message_buffer reason) {
+    int files = 0;
+    for (char *rest, *line = strtok_r(lines, "\n", &rest); line;
+         line = strtok_r(NULL, "\n", &rest), ++files) {
+        const char *name = digest_name(line);
+        if (!name)
+            return damaged(reason, DIGESTS);
+        if (!digest_holds(folder, name, digests))
+            return damaged(reason, name);
+        *bytes += strtoull(strchr(line, ' ') + 1, NULL, 10);
+    }
+    return files == 2 && lists(digests, SOURCE) ? LATHE_ENTRY_WHOLE : damaged(reason, DIGESTS);
+}
+
+lathe_entry_state lathe_entry_intact(const char *folder, uint64_t *bytes,
+                                     lathe_message_buffer reason) {
+    char path[4096], *digests;
+    size_t size;
+    *bytes = 0;
+    if (!lathe_path_join(path, sizeof path, folder, DIGESTS) ||
+        lathe_file_read(path, LARGEST_FILE, &digests, &size) != 0)
+        return damaged(reason, DIGESTS);
+    char *lines = strdup(digests);
+    const lathe_entry_state state =
+        lines ? intact(folder, digests, lines, bytes, reason) : damaged(reason, "no memory");
+    free(lines);
+    free(digests);
+    return state;
+}
+
 /* Whether the file behind `lock` still is the one at `path`: its last holder may have removed it.
  */
 static bool lock_current(int lock, const char *path) {

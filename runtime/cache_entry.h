@@ -16,6 +16,11 @@ void lathe_entry_name(const lathe_cache_request *request, char name[LATHE_ENTRY_
 lathe_entry_state lathe_entry_check(const char *folder, const lathe_cache_request *request,
                                     lathe_message_buffer reason);
 
+/* The same without a request: every file that the entry's digests list is there and unchanged, an
+ * artefact and the source among them. `bytes` are those of the files read. */
+lathe_entry_state lathe_entry_intact(const char *folder, uint64_t *bytes,
+                                     lathe_message_buffer reason);
+
 /* The lock of ROOT/NAME: one holder among all processes and threads. -1 where it cannot be had:
  * *error is an errno. */
 int lathe_entry_lock(const char *root, const char *name, lathe_logger *log, int *error);

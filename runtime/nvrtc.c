@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "gpu.h"
+#include "library.h"
 
 /* From the documented interface; `program` is NVRTC's opaque handle. */
 typedef struct nvrtc_program *program;
@@ -184,6 +185,10 @@ int lathe_nvrtc_major(const lathe_nvrtc *n) {
 
 int lathe_nvrtc_minor(const lathe_nvrtc *n) {
     return n->minor;
+}
+
+const char *lathe_nvrtc_path(const lathe_nvrtc *n, char *path, size_t size) {
+    return lathe_library_path((lathe_symbol)n->call.version, path, size);
 }
 
 /* Whether version a.b is c.d or newer. */

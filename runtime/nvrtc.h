@@ -20,6 +20,9 @@ void lathe_nvrtc_destroy(lathe_nvrtc *nvrtc);
 int lathe_nvrtc_major(const lathe_nvrtc *nvrtc);
 int lathe_nvrtc_minor(const lathe_nvrtc *nvrtc);
 
+/* The library's file. Returns `path`. */
+const char *lathe_nvrtc_path(const lathe_nvrtc *nvrtc, char *path, size_t size);
+
 /* LATHE_NO_DEVICE where it is too old for the architecture, with the first version that is not. */
 LATHE_CHECKED lathe_status lathe_nvrtc_check_arch(const lathe_nvrtc *nvrtc, const char *arch,
                                                   lathe_message_buffer message);
