@@ -383,6 +383,14 @@ static void write_weights(const lathe_plan *plan, lathe_text *out) {
     close_list(out, first, 2, "]\n");
 }
 
+static void write_ceilings(const lathe_plan *plan, lathe_text *out) {
+    const lathe_ceilings c = plan->table ? lathe_tactic_ceilings(plan->table) : (lathe_ceilings){0};
+    if (c.read_gb_s)
+        lathe_text_print(
+            out, "  \"ceilings\": {\"bf16_tflops\": %" PRId64 ", \"read_gb_s\": %" PRId64 "},\n",
+            c.bf16_tflops, c.read_gb_s);
+}
+
 static void write_limits(const lathe_plan *plan, lathe_text *out) {
     int64_t rows = 0, requests = 0;
     for (size_t v = 0; v < plan->deployment->variant_count; v++) {
@@ -423,6 +431,7 @@ lathe_text lathe_emit_step(const lathe_plan *plan, const char *only, const char 
     lathe_text out = {.arena = plan->arena};
     lathe_text_print(&out, "{\n  \"arch\": \"%s\",\n", plan->arch->name);
     write_buffers(plan, &out);
+    write_ceilings(plan, &out);
     lathe_text_print(&out, "  \"deployment\": \"%s\",\n  \"format\": 1,\n", plan->deployment->name);
     write_groups(plan, &out);
     lathe_text_print(&out, "  \"hash\": \"%s\",\n", hash);

@@ -37,6 +37,14 @@ typedef struct lathe_tactics lathe_tactics;
 /* Reads layouts/tactics/NAME.lua; `spec_exists` of unknown providers is checked. */
 lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name);
 
+/* What a GPU can do at most; 0 where the table does not say. */
+typedef struct {
+    int64_t read_gb_s;   /* 10^9 bytes a second from memory */
+    int64_t bf16_tflops; /* 10^12 dense tensor operations a second */
+} lathe_ceilings;
+
+lathe_ceilings lathe_tactic_ceilings(const lathe_tactics *table);
+
 /* What a kernel's tactics are chosen for. */
 typedef struct {
     lathe_lua *lua;

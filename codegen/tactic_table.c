@@ -11,7 +11,12 @@ struct lathe_tactics {
     const char *file;
     lathe_tactic_entry *entries;
     size_t entry_count;
+    lathe_ceilings ceilings;
 };
+
+lathe_ceilings lathe_tactic_ceilings(const lathe_tactics *table) {
+    return table->ceilings;
+}
 
 const char *lathe_tactic_file(const lathe_tactics *table) {
     return table->file;
@@ -131,6 +136,17 @@ static void check_entry(lathe_lua *lua, const lathe_tactic_entry *entry) {
     check_choices(arena, entry, p);
 }
 
+static lathe_ceilings read_ceilings(lathe_arena *arena, const lathe_table *t) {
+    const lathe_node *node = lathe_tree_find(t, "ceilings");
+    if (!node)
+        return (lathe_ceilings){0};
+    lathe_table named = *lathe_tree_expect(arena, t->where, "ceilings", node, "");
+    named.constructor = "ceilings";
+    lathe_tree_check(arena, &named, "bf16_tflops read_gb_s", false);
+    return (lathe_ceilings){lathe_tree_integer(arena, &named, "read_gb_s", 1, 1000000),
+                            lathe_tree_integer(arena, &named, "bf16_tflops", 1, 1000000)};
+}
+
 lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name) {
     lathe_arena *arena = lathe_lua_arena(lua);
     lathe_diag *diag = lathe_arena_diag(arena);
@@ -145,9 +161,10 @@ lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name) {
     const lathe_node returned = lathe_lua_run(lua, shown, path);
     const lathe_table *t = lathe_tree_expect(arena, (lathe_where){shown, 0},
                                              "what the file returns", &returned, "tactics");
-    lathe_tree_check(arena, t, "doc", true);
+    lathe_tree_check(arena, t, "ceilings doc", true);
     lathe_tactics *table = lathe_arena_alloc(arena, 1, sizeof *table);
     table->file = shown;
+    table->ceilings = read_ceilings(arena, t);
     table->entries = lathe_arena_alloc(arena, t->item_count + 1, sizeof *table->entries);
     for (size_t i = 0; i < t->item_count; i++) {
         table->entries[i] =

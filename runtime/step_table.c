@@ -133,6 +133,19 @@ static bool refuse_only(lathe_json *j, const json_t *root) {
                                        json_is_string(only) ? json_string_value(only) : "");
 }
 
+static bool read_ceilings(lathe_json *j, const json_t *root, lathe_step_ceilings *c) {
+    const json_t *object = json_object_get(root, "ceilings");
+    if (!object)
+        return true;
+    const size_t mark = lathe_json_enter(j, "ceilings");
+    const bool ok = lathe_json_object(j, object, "bf16_tflops read_gb_s") &&
+                    lathe_json_int(j, object, "bf16_tflops", 1, 1000000, &c->bf16_tflops) &&
+                    lathe_json_int(j, object, "read_gb_s", 1, 1000000, &c->read_gb_s);
+    if (ok)
+        lathe_json_leave(j, mark);
+    return ok;
+}
+
 static bool read_limits(lathe_json *j, const json_t *root, lathe_step_table *t) {
     const json_t *limits = json_object_get(root, "limits");
     const size_t mark = lathe_json_enter(j, "limits");
@@ -343,9 +356,10 @@ static bool read_head(lathe_step_reader *r, const json_t *root) {
         return json_is_object(root) ? false : lathe_json_fail(j, "allowed: an object");
     if (!refuse_only(j, root))
         return false;
-    if (!lathe_json_object(j, root,
-                           "format layout deployment tp arch hash limits groups buffers weights "
-                           "mailboxes kernels prepare layers variants") ||
+    if (!lathe_json_object(
+            j, root,
+            "format layout deployment tp arch hash ceilings? limits groups buffers weights "
+            "mailboxes kernels prepare layers variants") ||
         !lathe_json_name(j, root, "layout", LATHE_NAME_FOLDER, &t->layout) ||
         !lathe_json_name(j, root, "deployment", LATHE_NAME_TEXT, &t->deployment) ||
         !lathe_json_int(j, root, "tp", 1, LARGEST_TP, &tp) ||
@@ -357,7 +371,8 @@ static bool read_head(lathe_step_reader *r, const json_t *root) {
 }
 
 static bool read_root(lathe_step_reader *r, const json_t *root) {
-    return read_head(r, root) && read_limits(&r->json, root, r->table) && read_groups(r, root) &&
+    return read_head(r, root) && read_ceilings(&r->json, root, &r->table->ceilings) &&
+           read_limits(&r->json, root, r->table) && read_groups(r, root) &&
            read_layer_kinds(r, root) && read_buffers(r, root) && lathe_step_read_weights(r, root) &&
            read_mailboxes(r, root) && lathe_step_read_kernels(r, root) &&
            lathe_step_read_prepare(r, root) && lathe_step_read_variants(r, root);

@@ -190,6 +190,12 @@ typedef struct {
     lathe_step_ops epilogue;
 } lathe_step_variant;
 
+/* What the GPU can do at most, for floors; 0: step.json does not say. */
+typedef struct {
+    int64_t read_gb_s;   /* 10^9 bytes a second from memory */
+    int64_t bf16_tflops; /* 10^12 dense tensor operations a second */
+} lathe_step_ceilings;
+
 typedef struct {
     const char *layout;
     const char *deployment;
@@ -197,6 +203,7 @@ typedef struct {
     const char *arch;
     const char *hash;
     int64_t max_context, page_tokens, max_rows, max_requests;
+    lathe_step_ceilings ceilings;
     int group_count;
     const lathe_step_group *groups;
     int buffer_count;

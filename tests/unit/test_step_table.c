@@ -82,6 +82,8 @@ static const mutation mutations[] = {
     {"", "variants", "[]", "variants", "found 0 elements"},
     {"", "kernels", "{}", "kernels", "allowed: an array"},
     {"", "layout", "\"../evil\"", "layout", "found \"../evil\""},
+    {"ceilings", "read_gb_s", "0", "ceilings.read_gb_s", "found 0, allowed: an integer from 1"},
+    {"ceilings", "bf16_tflops", NULL, "ceilings", "key \"bf16_tflops\" is missing"},
     {"limits", "max_rows", "0", "limits.max_rows", "found 0"},
     {"limits", "max_rows", "2", "variants[1].q", "found 4, allowed: an integer from 1 to 2"},
     {"limits", "page_tokens", NULL, "limits", "key \"page_tokens\" is missing"},

@@ -28,6 +28,8 @@ Test(tactic, without_a_table_the_rule) {
 Test(tactic, the_exact_entry_comes_first_and_the_rule_last) {
     cr_assert(generate(case_base(), "measured"), "%s", case_result.message);
     cr_assert(strstr(why_of("down_2x4, "), "kSplits=4,kWarps=8"));
+    cr_assert(strstr(case_read(case_path("out/step.json")),
+                     "\"ceilings\": {\"bf16_tflops\": 500, \"read_gb_s\": 3000},"));
     cr_assert(strstr(why_of("down_2x4, "), "measured, layouts/tactics/measured.lua:9"));
     const char *step = case_read(case_path("out/step.json"));
     /* The second choice keeps the number of splits; the third and the rule would not, and are
@@ -96,6 +98,9 @@ Test(tactic, tables_that_do_not_fit) {
                   "found 1.5, allowed: an integer");
     table_refused("gpu = \"GPU\",", "", "record: field 'gpu'");
     table_refused("median_us = 2", "median_us = \"2\"", "record: field 'median_us'");
+    table_refused("read_gb_s = 3000, ", "", "ceilings: field 'read_gb_s': found nothing");
+    table_refused("read_gb_s = 3000", "read_gb_s = 0", "found 0, allowed: ");
+    table_refused("read_gb_s = 3000", "read_tb_s = 3", "unknown field 'read_tb_s'");
     table_refused("choose = { { kSplits = 4, kWarps = 8 }, { kSplits = 4, kWarps = 2 }, { kSplits "
                   "= 1, kWarps = 2 } }",
                   "choose = {}", "field 'choose': found none");
