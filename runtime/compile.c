@@ -139,10 +139,11 @@ static lathe_status keep_path(lathe_compiler *c, const lathe_cache_entry *entry,
     return out->path ? LATHE_OK : lathe_fail(message, LATHE_NO_MEMORY, "no memory for a path");
 }
 
-/* Finds the artefact of one signature or, where there is a compiler, makes it. LATHE_NO_DEVICE:
- * neither. */
-static lathe_status compile_signed(lathe_compiler *c, int signature, const lathe_backend_job *job,
-                                   lathe_cache_entry *entry, lathe_message_buffer message) {
+/* Finds the artefact of one signature or, where it may and there is a compiler, makes it.
+ * LATHE_NO_DEVICE: neither. */
+static lathe_status compile_signed(lathe_compiler *c, int signature, bool may_make,
+                                   const lathe_backend_job *job, lathe_cache_entry *entry,
+                                   lathe_message_buffer message) {
     const lathe_source *source = job->source;
     char *key;
     size_t bytes;
@@ -152,19 +153,20 @@ static lathe_status compile_signed(lathe_compiler *c, int signature, const lathe
     const lathe_cache_request request = {
         job->kernel, c->backend->artefact, source->text, source->bytes, key, bytes};
     lathe_status status;
-    if (!c->backend->missing[0])
+    if (may_make && !c->backend->missing[0])
         status = lathe_cache_get(c->cache, &request, make_artefact, &m, entry, message);
     else if (lathe_cache_find(c->cache, &request, entry))
         status = LATHE_OK;
     else
-        status = lathe_fail(message, LATHE_NO_DEVICE, "the cache %s lacks it and %s",
-                            lathe_cache_folder(c->cache), c->backend->missing);
+        status = lathe_fail(message, LATHE_NO_DEVICE, "the cache %s lacks it%s%s",
+                            lathe_cache_folder(c->cache), may_make ? " and " : "",
+                            may_make ? c->backend->missing : "");
     free(key);
     return status;
 }
 
 static lathe_status compile_tactic(lathe_compiler *c, const lathe_step_kernel *k,
-                                   const lathe_step_tactic *t, lathe_compiled *out,
+                                   const lathe_step_tactic *t, bool may_make, lathe_compiled *out,
                                    lathe_message_buffer message) {
     lathe_backend_job job = {NULL, c->directory, k->name, t->name};
     lathe_cache_entry entry;
@@ -178,7 +180,7 @@ static lathe_status compile_tactic(lathe_compiler *c, const lathe_step_kernel *k
         return status;
     status = LATHE_NO_DEVICE;
     for (int i = 0; i < c->backend->signature_count && status == LATHE_NO_DEVICE; ++i)
-        status = compile_signed(c, i, &job, &entry, message);
+        status = compile_signed(c, i, may_make, &job, &entry, message);
     return status == LATHE_OK ? keep_path(c, &entry, out, message) : status;
 }
 
@@ -194,7 +196,7 @@ static lathe_status compile_kernel(lathe_compiler *c, const lathe_step_kernel *k
         c->backend->missing[0] != '\0'; /* a later tactic may be what was compiled */
     for (int i = 0; i < k->tactic_count; ++i) {
         out->tactic = i;
-        status = compile_tactic(c, k, &k->tactics[i], out, message);
+        status = compile_tactic(c, k, &k->tactics[i], true, out, message);
         if (!tries_next(status) && !(may_find && status == LATHE_NO_DEVICE))
             return status;
         if (i + 1 < k->tactic_count)
@@ -293,5 +295,11 @@ lathe_status lathe_compiler_check(lathe_compiler *c, const lathe_step_table *tab
 lathe_status lathe_compiler_take(lathe_compiler *c, const lathe_step_kernel *kernel, int tactic,
                                  lathe_compiled *compiled, lathe_message_buffer message) {
     compiled->tactic = tactic;
-    return compile_tactic(c, kernel, &kernel->tactics[tactic], compiled, message);
+    return compile_tactic(c, kernel, &kernel->tactics[tactic], true, compiled, message);
+}
+
+lathe_status lathe_compiler_find(lathe_compiler *c, const lathe_step_kernel *kernel, int tactic,
+                                 lathe_compiled *compiled, lathe_message_buffer message) {
+    compiled->tactic = tactic;
+    return compile_tactic(c, kernel, &kernel->tactics[tactic], false, compiled, message);
 }

@@ -56,4 +56,11 @@ LATHE_CHECKED lathe_status lathe_compiler_take(lathe_compiler *compiler,
                                                lathe_compiled *compiled,
                                                lathe_message_buffer message);
 
+/* Finds that tactic's artefact in the cache; compiles nothing. LATHE_NO_DEVICE where it is not
+ * there. */
+LATHE_CHECKED lathe_status lathe_compiler_find(lathe_compiler *compiler,
+                                               const lathe_step_kernel *kernel, int tactic,
+                                               lathe_compiled *compiled,
+                                               lathe_message_buffer message);
+
 #endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * lathe inspect: figures against ones worked out by hand, what is unknown stays unknown, outputs as
+ * a user meets them. The committed directories of generated/ are its subjects. */
+#include "fakes.h"
+
+#include <criterion/redirect.h>
+#include <jansson.h>
+#include <math.h>
+
+#include "commands.h"
+#include "inspect.h"
+
+#define TP8 LATHE_SOURCE_DIR "/generated/muse_spark-tp8-sm_90a"
+#define TP4 LATHE_SOURCE_DIR "/generated/muse_spark-tp4-sm_90a"
+#define HOST LATHE_SOURCE_DIR "/generated/muse_spark_tiny-tp2-host"
+
+static toy t;
+static char *text;
+static size_t text_size;
+static FILE *out;
+
+static void set_up(void) {
+    toy_create(&t);
+    out = open_memstream(&text, &text_size);
+}
+static void tear_down(void) {
+    fclose(out);
+    free(text);
+    toy_remove(&t);
+}
+
+TestSuite(cmd_inspect, .init = set_up, .fini = tear_down, .timeout = 60);
+
+static void expect(const char *wanted) {
+    fflush(out);
+    cr_assert(strstr(text, wanted), "wanted %s, got %s", wanted, text);
+}
+
+static lathe_inspect open_directory(const char *directory) {
+    char message[1024] = "";
+    lathe_inspect in;
+    cr_assert_eq(lathe_inspect_open(directory, t.cache, FAKE_NVRTC, &in,
+                                    (lathe_message_buffer){message, sizeof message}),
+                 LATHE_OK, "%s", message);
+    return in;
+}
+
+static int inspect(int argc, const char *const *words) {
+    char *argv[16] = {(char *)"inspect"};
+    for (int i = 0; i < argc; ++i)
+        argv[i + 1] = (char *)(uintptr_t)words[i];
+    return lathe_cmd_inspect(argc + 1, argv);
+}
+
+/* 4.53 GB at 4530 GB/s take a second; 989 tera-operations too. */
+Test(cmd_inspect, floors) {
+    const lathe_step_ceilings c = {4530, 989}, none = {0};
+    bool by_operations;
+    cr_assert_float_eq(lathe_inspect_floor(&c, 4530000, 1, &by_operations), 1.0, 1e-12);
+    cr_assert_not(by_operations);
+    cr_assert_float_eq(lathe_inspect_floor(&c, 4530000, 1978000000, &by_operations), 2.0, 1e-12);
+    cr_assert(by_operations);
+    cr_assert(isnan(lathe_inspect_floor(&none, 1, 1, &by_operations)));
+}
+
+/* Each limit in turn: threads, registers, shared memory, blocks. */
+Test(cmd_inspect, blocks_of_a_multiprocessor) {
+    cr_assert_eq(lathe_inspect_resident("sm_90a", 1024, 32, 0), 2);
+    cr_assert_eq(lathe_inspect_resident("sm_90a", 128, 213, 0), 2);
+    cr_assert_eq(lathe_inspect_resident("sm_90a", 128, 40, 115712), 2);
+    cr_assert_eq(lathe_inspect_resident("sm_90a", 128, 40, 115713), 1);
+    cr_assert_eq(lathe_inspect_resident("sm_90a", 32, 16, 0), 32);
+    cr_assert_eq(lathe_inspect_resident("sm_120a", 768, 32, 0), 2);
+    cr_assert_eq(lathe_inspect_resident("sm_90a", 128, -1, 0), 0);
+    cr_assert_eq(lathe_inspect_resident("host", 128, 40, 0), 0);
+}
+
+/* The side stream's launches are not on the critical path; a layer has its four exchanges. */
+Test(cmd_inspect, nodes_of_a_layer) {
+    lathe_inspect in = open_directory(TP8);
+    bool seen = false;
+    for (int p = 0; p < in.variants[0].part_count; ++p) {
+        const lathe_inspect_part *part = &in.variants[0].parts[p];
+        if (strcmp(part->name, "full_nvfp4") != 0)
+            continue;
+        seen = true;
+        cr_assert_eq(part->exchanges, 4);
+        cr_assert_lt(part->critical, part->nodes);
+        cr_assert_gt(part->floor_us, 20);
+    }
+    cr_assert(seen);
+    int nodes = 0, layers = 0;
+    for (int p = 0; p < in.variants[0].part_count; ++p) {
+        nodes += in.variants[0].parts[p].layers * in.variants[0].parts[p].nodes;
+        layers += in.variants[0].parts[p].layers;
+    }
+    cr_assert_eq(layers, in.table->layer_count + 2);
+    cr_assert_eq(in.variants[0].whole.nodes, nodes);
+    lathe_inspect_close(&in);
+}
+
+Test(cmd_inspect, unbuilt_kernels_have_no_registers) {
+    lathe_inspect in = open_directory(TP8);
+    cr_assert_eq(in.kernels[0].registers, -1);
+    cr_assert_null(in.kernels[0].artefact);
+    lathe_inspect_print(&in, NULL, out);
+    expect("0 of ");
+    expect("kernels are in the cache; `lathe build` compiles the others");
+    expect("the spec's rule, no entry in layouts/tactics/h200.lua for it");
+    lathe_inspect_close(&in);
+}
+
+/* The fake's log: what the real ptxas prints. */
+Test(cmd_inspect, registers_come_from_the_log) {
+    char *argv[] = {(char *)"build", t.directory,       (char *)"--cache",
+                    t.cache,         (char *)"--nvrtc", (char *)FAKE_NVRTC};
+    cr_redirect_stdout();
+    cr_assert_eq(lathe_cmd_build(6, argv), LATHE_EXIT_OK);
+    lathe_inspect in = open_directory(t.directory);
+    cr_assert_geq(in.kernels[0].registers, 0);
+    cr_assert_eq(in.kernels[0].spill_bytes, 0);
+    cr_assert_not_null(in.kernels[0].artefact);
+    cr_assert_gt(in.kernels[0].resident, 0);
+    lathe_inspect_close(&in);
+}
+
+Test(cmd_inspect, json_says_the_same) {
+    lathe_inspect in = open_directory(TP8);
+    cr_assert(lathe_inspect_write_json(&in, "attn_qkv_1x8", out));
+    fflush(out);
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    cr_assert_not_null(root);
+    const json_t *kernels = json_object_get(root, "kernels");
+    cr_assert_eq(json_array_size(kernels), 1);
+    const json_t *k = json_array_get(kernels, 0);
+    cr_assert_str_eq(json_string_value(json_object_get(k, "name")), "attn_qkv_1x8");
+    cr_assert(json_is_null(json_object_get(k, "registers")));
+    cr_assert_gt(json_integer_value(json_object_get(k, "bytes")), 2304 * 8192 * 2);
+    cr_assert_eq(json_integer_value(json_object_get(root, "inspect")), 1);
+    cr_assert_eq(json_array_size(json_object_get(root, "variants")), in.table->variant_count);
+    json_decref(root);
+    lathe_inspect_close(&in);
+}
+
+Test(cmd_inspect, nothing_differs_from_itself) {
+    lathe_inspect in = open_directory(TP8);
+    cr_assert_eq(lathe_inspect_diff(&in, &in, out), 0);
+    expect("0 differences\n");
+    lathe_inspect_close(&in);
+}
+
+Test(cmd_inspect, names_what_differs) {
+    lathe_inspect from = open_directory(TP8), to = open_directory(TP4);
+    cr_assert_gt(lathe_inspect_diff(&from, &to, out), 0);
+    expect("attn_qkv_1x8\n  kN                           2304 -> 4608\n");
+    lathe_inspect_close(&from);
+    lathe_inspect_close(&to);
+}
+
+/* Every include is in place, each header once, each with its origin. */
+Test(cmd_inspect, flattens) {
+    char message[512];
+    lathe_inspect in = open_directory(TP8);
+    cr_assert_eq(lathe_inspect_flatten(TP8, in.kernels[0].tactic->file, out,
+                                       (lathe_message_buffer){message, sizeof message}),
+                 LATHE_OK);
+    expect("#line 1 \"prims.cuh\"\n");
+    cr_assert_null(strstr(text, "#include \""));
+    const char *first = strstr(text, "#line 1 \"types.cuh\"\n");
+    cr_assert(first && !strstr(first + 1, "#line 1 \"types.cuh\"\n"));
+    lathe_inspect_close(&in);
+}
+
+Test(cmd_inspect, wrong_usage) {
+    cr_redirect_stdout();
+    cr_redirect_stderr();
+    cr_assert_eq(inspect(0, NULL), LATHE_EXIT_USAGE);
+    cr_assert_eq(inspect(1, (const char *[]){"/nonexistent"}), LATHE_EXIT_USAGE);
+    cr_assert_eq(inspect(3, (const char *[]){TP8, "--json", "--sass"}), LATHE_EXIT_USAGE);
+    cr_assert_eq(inspect(3, (const char *[]){TP8, "--json", "--json"}), LATHE_EXIT_USAGE);
+    cr_assert_eq(inspect(3, (const char *[]){TP8, "--kernel", "none"}), LATHE_EXIT_USAGE);
+    cr_assert_eq(inspect(2, (const char *[]){TP8, "--flatten"}), LATHE_EXIT_USAGE);
+    cr_assert_eq(inspect(2, (const char *[]){HOST, "--sass"}), LATHE_EXIT_USAGE);
+    cr_assert_eq(inspect(1, (const char *[]){HOST}), LATHE_EXIT_OK);
+}

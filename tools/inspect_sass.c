@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Disassembly, by nvdisasm or cuobjdump of the CUDA toolkit. */
+#include "inspect.h"
+
+#include <fnmatch.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static const struct {
+    const char *program, *option;
+} programs[] = {{"nvdisasm", "-c"},
+                {"/usr/local/cuda/bin/nvdisasm", "-c"},
+                {"cuobjdump", "-sass"},
+                {"/usr/local/cuda/bin/cuobjdump", "-sass"}};
+
+/* Runs PROGRAM OPTION PATH with its output to `out`; false where the program is not there. */
+static bool run(const char *program, const char *option, const char *path, FILE *out, int *status) {
+    char *argv[] = {(char *)(uintptr_t)program, (char *)(uintptr_t)option, (char *)(uintptr_t)path,
+                    NULL};
+    posix_spawn_file_actions_t actions;
+    pid_t child;
+    fflush(out);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fileno(out), STDOUT_FILENO);
+    const int error = posix_spawnp(&child, program, &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error)
+        return false;
+    while (waitpid(child, status, 0) < 0)
+        ;
+    return !(WIFEXITED(*status) && WEXITSTATUS(*status) == 127);
+}
+
+static lathe_status disassemble(const char *path, FILE *out, lathe_message_buffer message) {
+    for (size_t p = 0; p < sizeof programs / sizeof *programs; ++p) {
+        int status = 0;
+        if (!run(programs[p].program, programs[p].option, path, out, &status))
+            continue;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+            return LATHE_OK;
+        return lathe_fail(message, LATHE_IO, "%s failed on %s", programs[p].program, path);
+    }
+    return lathe_fail(message, LATHE_NO_DEVICE,
+                      "neither nvdisasm nor cuobjdump is on the path or in /usr/local/cuda/bin: "
+                      "the CUDA toolkit has both, PyPI's nvidia-cuda-nvdisasm the first");
+}
+
+lathe_status lathe_inspect_sass(const lathe_inspect *in, const char *pattern, FILE *out,
+                                lathe_message_buffer message) {
+    if (strcmp(in->table->arch, "host") == 0)
+        return lathe_fail(message, LATHE_UNSUPPORTED,
+                          "this directory is for the host device, which has no SASS");
+    for (int k = 0; k < in->table->kernel_count; ++k) {
+        const lathe_inspect_kernel *kernel = &in->kernels[k];
+        if (pattern && fnmatch(pattern, kernel->kernel->name, 0) != 0)
+            continue;
+        if (!kernel->artefact)
+            return lathe_fail(message, LATHE_INVALID,
+                              "%s is not in the cache; `lathe build` compiles it",
+                              kernel->kernel->name);
+        fprintf(out, "// %s, %s\n", kernel->kernel->name, kernel->tactic->name);
+        const lathe_status status = disassemble(kernel->artefact, out, message);
+        if (status != LATHE_OK)
+            return status;
+    }
+    return LATHE_OK;
+}
