@@ -90,10 +90,11 @@ static const lathe_part_list *list_at(const lathe_model *m, size_t i) {
     return i < 3 ? ends[i] : i - 3 < m->kind_count ? &m->kinds[i - 3] : NULL;
 }
 
-static bool is_part(const lathe_model *m, const char *name) {
+/* Whether one of the first `lists` has it. */
+static bool has_part(const lathe_model *m, size_t lists, const char *name) {
     const lathe_part_list *list;
     size_t index;
-    for (size_t i = 0; (list = list_at(m, i)); i++)
+    for (size_t i = 0; i < lists && (list = list_at(m, i)); i++)
         if (find_part(list, name, &index))
             return true;
     return false;
@@ -104,41 +105,26 @@ static const char *list_parts(lathe_arena *arena, const lathe_model *m) {
     const lathe_part_list *list;
     for (size_t i = 0; (list = list_at(m, i)); i++)
         for (size_t j = 0; j < list->part_count; j++)
-            lathe_text_print(&text, "%s%s", text.size ? " " : "", list->parts[j]->name);
+            if (!has_part(m, i, list->parts[j]->name))
+                lathe_text_print(&text, "%s%s", text.size ? " " : "", list->parts[j]->name);
     return lathe_text_string(&text);
 }
 
-static bool covers_kind(const lathe_provider *p, const char *kind) {
-    for (size_t i = 0; i < p->cover_count; i++)
-        for (size_t j = 0; j < p->covers[i].kind_count; j++)
-            if (strcmp(p->covers[i].kinds[j], kind) == 0)
-                return true;
-    return false;
-}
-
-/* A use may name parts that this deployment's model lacks: it is for others, and applies nowhere.
- * Where a part of a kind that its provider covers is left over, the name is a slip of the pen. */
-static void blame_name(lathe_plan *plan, const lathe_part *part) {
+/* A name that nothing has is a slip of the pen, whatever else covers its part. */
+void lathe_cover_check(lathe_plan *plan) {
     const lathe_deployment *d = plan->deployment;
     for (size_t i = 0; i < d->use_count; i++)
-        for (size_t j = 0; j < d->uses[i].part_count; j++) {
-            const lathe_use *use = &d->uses[i];
-            if (!is_part(plan->model, use->parts[j]) &&
-                covers_kind(find_provider(plan, use), part->kind))
-                lathe_diag_fail(lathe_arena_diag(plan->arena), use->where,
-                                "use \"%s\": unknown part \"%s\", and part \"%s\" of kind %s "
-                                "(%s:%d) is covered by no use; allowed: %s",
-                                use->provider, use->parts[j], part->name, part->kind,
-                                part->where.file, part->where.line,
-                                list_parts(plan->arena, plan->model));
-        }
+        for (size_t j = 0; j < d->uses[i].part_count; j++)
+            if (!has_part(plan->model, SIZE_MAX, d->uses[i].parts[j]))
+                lathe_diag_fail(lathe_arena_diag(plan->arena), d->uses[i].where,
+                                "use \"%s\": unknown part \"%s\"; allowed: %s", d->uses[i].provider,
+                                d->uses[i].parts[j], list_parts(plan->arena, plan->model));
 }
 
 /* A part that is left over. */
 static _Noreturn void refuse_part(lathe_plan *plan, const lathe_part_list *list,
                                   const lathe_part *part) {
     const lathe_deployment *d = plan->deployment;
-    blame_name(plan, part);
     lathe_diag_fail(lathe_arena_diag(plan->arena), part->where,
                     "%s: part \"%s\" of kind %s is covered by no use of the deployment (%s:%d)",
                     list->name, part->name, part->kind, d->where.file, d->where.line);

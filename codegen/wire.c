@@ -355,6 +355,7 @@ void lathe_wire(lathe_plan *plan) {
     lathe_state *after_prepare =
         lathe_arena_alloc(w.arena, m->datum_count + 1, sizeof *after_prepare);
     wired_list prepare = {0};
+    lathe_cover_check(plan);
     wire_list(&w, &m->prepare, &prepare);
     plan->prepare = prepare.ops;
     check_prepare(&w);

@@ -455,5 +455,4 @@ end
 return {
     build = build_model,
     providers = providers.all,
-    local_providers = providers.on_one_rank,
 }

@@ -72,10 +72,10 @@ end
 -- A boundary that pushes by itself waits for fewer launches, a published product overlaps its pushes; the pushes of a rank grow
 -- with the ranks, and from 16 on the library's sum is left to itself.
 local function attention_way(c)
-    return c.attention or c.library and "library" or c.tp < 8 and "push" or c.tp < 16 and "publish" or "library"
+    return c.attention or c.by_nccl and "library" or c.tp < 8 and "push" or c.tp < 16 and "publish" or "library"
 end
 
--- `c`: tp; splits (1: products leave K-split sums); library: the library sums and gathers wherever it can; attention ("push",
+-- `c`: tp; splits (1: products leave K-split sums); by_nccl: the library sums and gathers wherever it can; attention ("push",
 -- "publish", "library"), unpooler ("publish", "library"), which stand for the sum of attention and the columns of the unpooler
 -- on several ranks.
 local function dense_providers(c)
@@ -84,7 +84,7 @@ local function dense_providers(c)
         append(list, dense_on_one_rank(partials))
     else
         append(list, { use "embedding/exchange_embed" { parts = { "embed.lookup", "embed.sum", "embed.norm" } } })
-        append(list, pick(unpooler_gathers, c.unpooler or c.library and "library" or "publish", "gathering the unpooler's columns")())
+        append(list, pick(unpooler_gathers, c.unpooler or c.by_nccl and "library" or "publish", "gathering the unpooler's columns")())
         append(list, pick(attention_sums, attention_way(c), "summing attention")(partials))
         append(list, { use "head/exchange_argmax" { parts = { "head.argmax" } } })
     end
@@ -101,41 +101,49 @@ local function dense_providers(c)
     return list
 end
 
--- How the pooler's columns come together and the experts' outputs are summed.
+-- How the pooler's columns come together and the experts' outputs are summed. The rows of sliced experts (without `ep`, on
+-- several ranks) are summed before their norm.
 local expert_exchanges <const> = {
-    alone = function()
+    alone = function(c)
         return {
-            use "moe/norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } },
+            c.w4a16 and use "moe/expert_norm" { parts = { "moe.gather", "moe.norm" } }
+                or use "moe/norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } },
             use "moe/expert_norm" { parts = { "moe.gather", "edge.norm" } },
-            use "moe/expert_norm" { parts = { "moe.gather", "moe.norm" } },
             use "moe/tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
         }
     end,
-    push = function()
-        return {
-            use "moe/exchange_norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } },
+    push = function(c)
+        local list = {
+            c.w4a16 and use "moe/exchange_expert_norm" { parts = { "moe.gather", "moe.norm" } }
+                or use "moe/exchange_norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } },
             use "moe/exchange_expert_norm" { parts = { "moe.gather", "edge.norm" } },
-            use "moe/exchange_expert_norm" { parts = { "moe.gather", "moe.norm" } },
-            use "moe/exchange_route_tail" { parts = { "moe.route_sum", "moe.post_norm", "moe.sum" } },
             use "moe/exchange_tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
         }
+        if not c.ep then
+            append(list, { use "moe/exchange_route_tail" { parts = { "moe.route_sum", "moe.post_norm", "moe.sum" } } })
+        end
+        return list
     end,
-    library = function()
-        return {
+    library = function(c)
+        local list = {
             use "collective/all_gather" { parts = { "moe.gather" } },
-            use "moe/norm_quantise" { parts = { "moe.norm", "moe.quantise" } },
+            c.w4a16 and use "moe/expert_norm" { parts = { "moe.norm" } }
+                or use "moe/norm_quantise" { parts = { "moe.norm", "moe.quantise" } },
             use "moe/expert_norm" { parts = { "edge.norm" } },
-            use "moe/expert_norm" { parts = { "moe.norm" } },
-            use "collective/all_reduce" { parts = { "moe.route_sum" } },
             use "moe/tail" { parts = { "moe.post_norm", "moe.sum" } },
             use "collective/all_reduce" { parts = { "moe.combine" } },
         }
+        if not c.ep then
+            append(list, { use "collective/all_reduce" { parts = { "moe.route_sum" } } })
+        end
+        return list
     end,
 }
 
--- Providers of the pooler and the experts. `c`: also w4a16 (true: NVFP4 weights, bf16 activations).
+-- Providers of the pooler and the experts. `c`: also w4a16 (true: NVFP4 weights, bf16 activations), ep
+-- (true: every rank has whole NVFP4 experts of its own).
 local function moe_providers(c)
-    local way = c.experts or (c.tp == 1 and "alone" or c.library and "library" or "push")
+    local way = c.experts or (c.tp == 1 and "alone" or c.by_nccl and "library" or "push")
     local list = {
         use "moe/router" { parts = { "moe.router" }, stream = "side" },
         use "moe/routing" { parts = { "moe.routing" }, stream = "side" },
@@ -148,7 +156,7 @@ local function moe_providers(c)
         use "moe/bf16_gemm2" { parts = { "edge.gemm2" } },
         use(c.w4a16 and "prepare/weight_scalars" or "prepare/expert_scalars") { parts = { "prepare.scalars" } },
     }
-    append(list, pick(expert_exchanges, way, "exchanging around the experts")())
+    append(list, pick(expert_exchanges, way, "exchanging around the experts")(c))
     return list
 end
 
@@ -158,10 +166,6 @@ function providers.all(c)
     local list = dense_providers(c)
     append(list, moe_providers(c))
     return list
-end
-
-function providers.on_one_rank(splits)
-    return providers.all { tp = 1, splits = splits }
 end
 
 return providers

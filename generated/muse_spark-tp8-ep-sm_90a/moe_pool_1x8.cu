@@ -10,7 +10,7 @@ struct MoePool1x8 {
     static constexpr int kRows = 8;     // layouts/muse_spark_model.lua:89, mid.x[0]
     static constexpr int kN = 512;      // layouts/muse_spark_model.lua:180, pool.w[0]
     static constexpr int kK = 8192;     // layouts/muse_spark_model.lua:89, mid.x[1]
-    static constexpr int kPartials = 1; // layouts/muse_spark_providers.lua:144, option partials
+    static constexpr int kPartials = 1; // layouts/muse_spark_providers.lua:152, option partials
     static constexpr int kSplits = 8;   // templates/gemm/skinny.lua:17, rule
     static constexpr int kTiles = 2;    // templates/gemm/skinny.lua:17, rule
     static constexpr int kWarps = 16;   // templates/gemm/skinny.lua:17, rule

@@ -10,7 +10,7 @@ local size = {
 
 local function serve(tp, name)
     return deployment { tp = tp, name = name, max_context = 64, variants = { { 1, 8 } },
-                        set = { head = true, ep = name == "ep" }, provide = muse_spark.providers { tp = tp, splits = 0 } }
+                        set = { head = true, ep = name == "ep" }, provide = muse_spark.providers { tp = tp, splits = 0, ep = name == "ep" } }
 end
 
 return layout "mini" {

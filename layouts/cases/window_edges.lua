@@ -10,7 +10,7 @@ local size = {
 
 local function serve(tp, name)
     return deployment { tp = tp, name = name, max_context = 80, variants = { { 2, 1 }, { 3, 2 } },
-                        set = { head = true, ep = name == "ep" }, provide = muse_spark.providers { tp = tp, splits = 0 } }
+                        set = { head = true, ep = name == "ep" }, provide = muse_spark.providers { tp = tp, splits = 0, ep = name == "ep" } }
 end
 
 return layout "window_edges" {
