@@ -12,7 +12,7 @@ const char lathe_cmd_inspect_summary[] = "resources, floors and nodes of a gener
 
 static const char usage[] =
     "usage: lathe inspect DIR [--kernel PATTERN] [--json | --sass | --flatten | --diff OTHER]\n"
-    "                         [--cache DIR] [--nvrtc PATH]\n"
+    "                         [--html FILE [--sass]] [--cache DIR] [--nvrtc PATH]\n"
     "\n"
     "Prints per kernel its launch, registers, spills, shared memory (static and dynamic bytes),\n"
     "blocks that fit a multiprocessor, bytes, operations, floor time and tactic; then per layer\n"
@@ -25,20 +25,35 @@ static const char usage[] =
     "  --sass            disassemble, by nvdisasm or cuobjdump\n"
     "  --flatten         the source of one kernel with all it includes, in one file\n"
     "  --diff OTHER      what differs between DIR and another generated directory\n"
+    "  --html FILE       one page with all of it, sources and timeline; with --sass, that too\n"
     "  --cache DIR       default: $LATHE_CACHE, else $XDG_CACHE_HOME/lathe, else ~/.cache/lathe\n"
     "  --nvrtc PATH      libnvrtc or its folder; default: $LATHE_NVRTC, else the usual places\n";
 
-enum { KERNEL, JSON, SASS, FLATTEN, DIFF, CACHE, NVRTC, HELP };
+enum { KERNEL, JSON, SASS, FLATTEN, DIFF, HTML, CACHE, NVRTC, HELP };
 
 typedef struct {
     const char *directory, *text[HELP];
     bool given[HELP + 1];
 } inspect_options;
 
-static const struct option names[] = {
-    {"kernel", 1, NULL, KERNEL},   {"json", 0, NULL, JSON}, {"sass", 0, NULL, SASS},
-    {"flatten", 0, NULL, FLATTEN}, {"diff", 1, NULL, DIFF}, {"cache", 1, NULL, CACHE},
-    {"nvrtc", 1, NULL, NVRTC},     {"help", 0, NULL, HELP}, {NULL, 0, NULL, 0}};
+static const struct option names[] = {{"kernel", 1, NULL, KERNEL}, {"json", 0, NULL, JSON},
+                                      {"sass", 0, NULL, SASS},     {"flatten", 0, NULL, FLATTEN},
+                                      {"diff", 1, NULL, DIFF},     {"html", 1, NULL, HTML},
+                                      {"cache", 1, NULL, CACHE},   {"nvrtc", 1, NULL, NVRTC},
+                                      {"help", 0, NULL, HELP},     {NULL, 0, NULL, 0}};
+
+static bool one_output(const inspect_options *o) {
+    const int outputs = o->given[JSON] + (o->given[SASS] && !o->given[HTML]) + o->given[FLATTEN] +
+                        o->given[DIFF] + o->given[HTML];
+    if (outputs > 1)
+        fputs("lathe inspect: found several of --json, --sass, --flatten, --diff, --html, allowed: "
+              "one, or --html with --sass\n",
+              stderr);
+    if (o->given[HTML] && o->given[KERNEL])
+        fputs("lathe inspect: found --kernel with --html, allowed: a page of all kernels\n",
+              stderr);
+    return outputs <= 1 && !(o->given[HTML] && o->given[KERNEL]);
+}
 
 /* -1: go on; else the exit status. */
 static int parse(int argc, char **argv, inspect_options *o) {
@@ -63,11 +78,8 @@ static int parse(int argc, char **argv, inspect_options *o) {
               stderr);
         return LATHE_EXIT_USAGE;
     }
-    if (o->given[JSON] + o->given[SASS] + o->given[FLATTEN] + o->given[DIFF] > 1) {
-        fputs("lathe inspect: found several of --json, --sass, --flatten, --diff, allowed: one\n",
-              stderr);
+    if (!one_output(o))
         return LATHE_EXIT_USAGE;
-    }
     o->directory = argv[optind];
     return -1;
 }
@@ -109,6 +121,8 @@ static lathe_status show(const lathe_inspect *in, const inspect_options *o,
     if (o->given[FLATTEN])
         return lathe_inspect_flatten(o->directory, in->kernels[first].tactic->file, stdout,
                                      message);
+    if (o->given[HTML])
+        return lathe_inspect_html(in, o->directory, o->given[SASS], o->text[HTML], message);
     if (o->given[SASS])
         return lathe_inspect_sass(in, pattern, stdout, message);
     if (o->given[DIFF])

@@ -112,8 +112,7 @@ static void read_kernel(lathe_inspect *in, const char *directory, int number) {
                                              (k->static_shared > 0 ? k->static_shared : 0));
 }
 
-/* Whether the operation ends an exchange: a collective, or a launch that polls a mailbox. */
-static bool receives(const lathe_step_table *t, const lathe_step_op *op) {
+bool lathe_inspect_receives(const lathe_step_table *t, const lathe_step_op *op) {
     if (op->kind == LATHE_OP_COLLECTIVE)
         return true;
     const lathe_step_kernel *k = &t->kernels[op->kernel];
@@ -139,7 +138,7 @@ static lathe_inspect_part read_part(const lathe_inspect *in, const char *name, i
         } else {
             part.nodes++;
             depth[s]++;
-            part.exchanges += receives(in->table, op);
+            part.exchanges += lathe_inspect_receives(in->table, op);
             if (op->kind == LATHE_OP_LAUNCH)
                 part.floor_us += in->kernels[op->kernel].floor_us;
         }

@@ -56,6 +56,10 @@ void lathe_inspect_close(lathe_inspect *inspect);
 double lathe_inspect_floor(const lathe_step_ceilings *ceilings, int64_t bytes, int64_t operations,
                            bool *by_operations);
 
+/* Whether the operation, a launch or a collective, ends an exchange: it polls a mailbox or is a
+ * collective. */
+bool lathe_inspect_receives(const lathe_step_table *table, const lathe_step_op *op);
+
 /* Blocks of a kernel that one multiprocessor of the architecture holds at once, by threads,
  * registers and shared memory (CUDA C++ programming guide, "Hardware multithreading"). 0 where the
  * architecture is not known or registers are not. */
@@ -70,6 +74,15 @@ int lathe_inspect_diff(const lathe_inspect *from, const lathe_inspect *to, FILE 
 /* The disassembly of every kernel that matches, by a program of the CUDA toolkit. */
 LATHE_CHECKED lathe_status lathe_inspect_sass(const lathe_inspect *inspect, const char *pattern,
                                               FILE *out, lathe_message_buffer message);
+/* The same of one kernel. */
+LATHE_CHECKED lathe_status lathe_inspect_sass_kernel(const lathe_inspect_kernel *kernel, FILE *out,
+                                                     lathe_message_buffer message);
+/* One page that shows it all and needs nothing else. `sass`: with the disassembly of every kernel.
+ * The Lua files that constants name are taken from the nearest folder above the directory that has
+ * them. The file is there whole or not at all. */
+LATHE_CHECKED lathe_status lathe_inspect_html(const lathe_inspect *inspect, const char *directory,
+                                              bool sass, const char *file,
+                                              lathe_message_buffer message);
 /* One kernel's source with all it includes in place, with #line origins. */
 LATHE_CHECKED lathe_status lathe_inspect_flatten(const char *directory, const char *file, FILE *out,
                                                  lathe_message_buffer message);

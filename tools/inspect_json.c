@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * inspect's facts as JSON, format 1; tools/README.md lists the keys. */
-#include "inspect.h"
+#include "inspect_json.h"
 
 #include <fnmatch.h>
-#include <jansson.h>
 #include <math.h>
 
 static json_t *known(int value, int unknown) {
@@ -62,7 +61,7 @@ static json_t *variant_json(const lathe_inspect_variant *v) {
                      parts, "step", part_json(&v->whole));
 }
 
-bool lathe_inspect_write_json(const lathe_inspect *in, const char *pattern, FILE *out) {
+json_t *lathe_inspect_json(const lathe_inspect *in, const char *pattern) {
     const lathe_step_table *t = in->table;
     json_t *kernels = json_array(), *variants = json_array();
     for (int k = 0; k < t->kernel_count; ++k)
@@ -70,15 +69,18 @@ bool lathe_inspect_write_json(const lathe_inspect *in, const char *pattern, FILE
             json_array_append_new(kernels, kernel_json(&in->kernels[k]));
     for (int v = 0; v < t->variant_count; ++v)
         json_array_append_new(variants, variant_json(&in->variants[v]));
-    json_t *root =
-        json_pack("{si, ss, ss, si, ss, ss, si, so, so, so}", "inspect", 1, "layout", t->layout,
-                  "deployment", t->deployment, "tp", t->tp, "arch", t->arch, "hash", t->hash,
-                  "layers", t->layer_count, "ceilings",
-                  t->ceilings.read_gb_s
-                      ? json_pack("{sI, sI}", "read_gb_s", (json_int_t)t->ceilings.read_gb_s,
-                                  "bf16_tflops", (json_int_t)t->ceilings.bf16_tflops)
-                      : json_null(),
-                  "kernels", kernels, "variants", variants);
+    return json_pack("{si, ss, ss, si, ss, ss, si, so, so, so}", "inspect", 1, "layout", t->layout,
+                     "deployment", t->deployment, "tp", t->tp, "arch", t->arch, "hash", t->hash,
+                     "layers", t->layer_count, "ceilings",
+                     t->ceilings.read_gb_s
+                         ? json_pack("{sI, sI}", "read_gb_s", (json_int_t)t->ceilings.read_gb_s,
+                                     "bf16_tflops", (json_int_t)t->ceilings.bf16_tflops)
+                         : json_null(),
+                     "kernels", kernels, "variants", variants);
+}
+
+bool lathe_inspect_write_json(const lathe_inspect *in, const char *pattern, FILE *out) {
+    json_t *root = lathe_inspect_json(in, pattern);
     const bool done = root && json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) == 0;
     json_decref(root);
     fputc('\n', out);

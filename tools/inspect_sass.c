@@ -49,23 +49,27 @@ static lathe_status disassemble(const char *path, FILE *out, lathe_message_buffe
                       "the CUDA toolkit has both, PyPI's nvidia-cuda-nvdisasm the first");
 }
 
+lathe_status lathe_inspect_sass_kernel(const lathe_inspect_kernel *k, FILE *out,
+                                       lathe_message_buffer message) {
+    if (!k->artefact)
+        return lathe_fail(message, LATHE_INVALID,
+                          "%s is not in the cache; `lathe build` compiles it", k->kernel->name);
+    return disassemble(k->artefact, out, message);
+}
+
 lathe_status lathe_inspect_sass(const lathe_inspect *in, const char *pattern, FILE *out,
                                 lathe_message_buffer message) {
+    lathe_status status = LATHE_OK;
     if (strcmp(in->table->arch, "host") == 0)
         return lathe_fail(message, LATHE_UNSUPPORTED,
                           "this directory is for the host device, which has no SASS");
-    for (int k = 0; k < in->table->kernel_count; ++k) {
+    for (int k = 0; k < in->table->kernel_count && status == LATHE_OK; ++k) {
         const lathe_inspect_kernel *kernel = &in->kernels[k];
         if (pattern && fnmatch(pattern, kernel->kernel->name, 0) != 0)
             continue;
-        if (!kernel->artefact)
-            return lathe_fail(message, LATHE_INVALID,
-                              "%s is not in the cache; `lathe build` compiles it",
-                              kernel->kernel->name);
-        fprintf(out, "// %s, %s\n", kernel->kernel->name, kernel->tactic->name);
-        const lathe_status status = disassemble(kernel->artefact, out, message);
-        if (status != LATHE_OK)
-            return status;
+        if (kernel->artefact)
+            fprintf(out, "// %s, %s\n", kernel->kernel->name, kernel->tactic->name);
+        status = lathe_inspect_sass_kernel(kernel, out, message);
     }
-    return LATHE_OK;
+    return status;
 }

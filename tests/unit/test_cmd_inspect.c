@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "commands.h"
+#include "files.h"
 #include "inspect.h"
 
 #define TP8 LATHE_SOURCE_DIR "/generated/muse_spark-tp8-sm_90a"
@@ -169,6 +170,32 @@ Test(cmd_inspect, flattens) {
     const char *first = strstr(text, "#line 1 \"types.cuh\"\n");
     cr_assert(first && !strstr(first + 1, "#line 1 \"types.cuh\"\n"));
     lathe_inspect_close(&in);
+}
+
+/* The page holds everything: no address, no file, and no text that could end its script. */
+Test(cmd_inspect, writes_a_page) {
+    char path[512], *page;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/page.html", t.cache);
+    cr_assert_eq(lathe_folder_make(t.cache), 0);
+    cr_redirect_stderr();
+    cr_assert_eq(inspect(3, (const char *[]){TP8, "--html", path}), LATHE_EXIT_OK);
+    cr_assert_eq(lathe_file_read(path, (size_t)1 << 30, &page, &bytes), 0);
+    static const char *const none[] = {"src=", "https:", "@import", "@CSS@", "@JS@", "@DATA@"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; ++i)
+        cr_assert_null(strstr(page, none[i]), "%s", none[i]);
+    const char *data = strstr(page, "type=\"application/json\">");
+    cr_assert(data && (data = strchr(data, '>')));
+    const char *end = strstr(data, "</script>");
+    json_t *root = json_loadb(data + 1, (size_t)(end - data - 1), JSON_REJECT_DUPLICATES, NULL);
+    cr_assert_not_null(root);
+    const json_t *k = json_array_get(json_object_get(root, "kernels"), 0);
+    cr_assert(strstr(json_string_value(json_object_get(k, "source")), "extern \"C\" __global__"));
+    cr_assert(json_object_get(json_object_get(root, "lua"), "layouts/muse_spark_model.lua"));
+    json_decref(root);
+    free(page);
+    snprintf(path, sizeof path, "%s/none/page.html", t.cache);
+    cr_assert_eq(inspect(3, (const char *[]){TP8, "--html", path}), LATHE_EXIT_USAGE);
 }
 
 Test(cmd_inspect, wrong_usage) {
