@@ -85,7 +85,7 @@ function drawTimeline(variant) {
       add(group, "rect", { x: b.from * scale, y, width: w, height: 24, fill: colour(name), stroke: b.op.exchange ? "var(--mark)" : "none", "stroke-width": 2 });
       add(group, "title", {}, `${name}: ${us(b.to - b.from)} us`);
       const label = base(name);
-      if (w > label.length * 6.2) add(group, "text", { x: b.from * scale + 4, y: y + 16 }, label);
+      if (w > label.length * 6.2) add(group, "text", { x: b.from * scale + 4, y: y + 16, class: "label" }, label);
     }
   }
 }
