@@ -2,14 +2,14 @@
  * lathe build: compiles every kernel of a generated directory into the cache. Needs no GPU. */
 #include "commands.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "command_line.h"
 #include "compile.h"
+#include "seconds.h"
 
 const char lathe_cmd_build_summary[] = "compile every kernel of a generated directory";
 
@@ -57,73 +57,25 @@ static void log_line(void *context, lathe_log_kind kind, const char *text, int d
         fprintf(stderr, "\r\033[K[%d/%d] %.60s", done, total, text);
 }
 
-static bool parse_jobs(const char *text, int *jobs) {
-    char *end;
-    const long value = strtol(text, &end, 10);
-    if (*text && !*end && value >= 1 && value <= 1024) {
-        *jobs = (int)value;
-        return true;
-    }
-    fprintf(stderr, "lathe build: --jobs: found %s, allowed: 1 to 1024\n", text);
-    return false;
-}
-
-static bool parse_option(int option, build_options *o) {
-    switch (option) {
-    case 'c':
-        o->compiler.cache = optarg;
-        return true;
-    case 'j':
-        return parse_jobs(optarg, &o->compiler.jobs);
-    case 'n':
-        o->compiler.nvrtc = optarg;
-        return true;
-    case 's':
-        o->compiler.allow_spills = true;
-        return true;
-    case 'l':
-        o->list = true;
-        return true;
-    case 'd':
-        o->device = optarg;
-        if (strcmp(optarg, "cuda") == 0 || strcmp(optarg, "host") == 0)
-            return true;
-        fprintf(stderr, "lathe build: --device: found %s, allowed: cuda, host\n", optarg);
-        return false;
-    default:
-        return false;
-    }
-}
-
-/* -1: go on; else the exit status. */
+/* Returns 0 to go on, else the exit status plus one. */
 static int parse(int argc, char **argv, build_options *o) {
-    static const struct option names[] = {
-        {"cache", required_argument, NULL, 'c'},  {"jobs", required_argument, NULL, 'j'},
-        {"nvrtc", required_argument, NULL, 'n'},  {"allow-spills", no_argument, NULL, 's'},
-        {"device", required_argument, NULL, 'd'}, {"list", no_argument, NULL, 'l'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
-    };
-    optind = 1;
-    for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) {
-        if (option == 'h') {
-            fputs(usage, stdout);
-            return LATHE_EXIT_OK;
-        }
-        if (!parse_option(option, o))
-            return LATHE_EXIT_USAGE;
-    }
-    if (argc - optind != 1) {
-        fputs("lathe build: one generated directory is needed; see lathe build --help\n", stderr);
-        return LATHE_EXIT_USAGE;
-    }
-    o->directory = argv[optind];
-    return -1;
-}
-
-static double now_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    int64_t jobs = 0;
+    const lathe_option options[] = {
+        {.name = "--cache", .text = &o->compiler.cache},
+        {.name = "--jobs", .number = &jobs, .least = 1, .most = 1024},
+        {.name = "--nvrtc", .text = &o->compiler.nvrtc},
+        {.name = "--device", .text = &o->device, .allowed = "cuda, host"},
+        {.name = "--allow-spills", .flag = &o->compiler.allow_spills},
+        {.name = "--list", .flag = &o->list},
+        {0}};
+    const lathe_command_line line = {.command = "build",
+                                     .help = usage,
+                                     .options = options,
+                                     .target = &o->directory,
+                                     .target_is = "a generated directory"};
+    const int status = lathe_command_line_parse(&line, argc, argv);
+    o->compiler.jobs = (int)jobs;
+    return status;
 }
 
 static void print_result(const build_options *o, const lathe_step_table *t,
@@ -141,7 +93,7 @@ static void print_result(const build_options *o, const lathe_step_table *t,
 
 static lathe_status build(build_options *o, const lathe_step_table *t,
                           lathe_message_buffer message) {
-    const double start = now_seconds();
+    const double start = lathe_seconds();
     lathe_compiler *compiler;
     lathe_compiled *compiled = calloc((size_t)t->kernel_count + 1, sizeof *compiled);
     if (!compiled)
@@ -150,7 +102,7 @@ static lathe_status build(build_options *o, const lathe_step_table *t,
     if (status == LATHE_OK)
         status = lathe_compiler_run(compiler, t, compiled, message);
     if (status == LATHE_OK)
-        print_result(o, t, compiled, now_seconds() - start);
+        print_result(o, t, compiled, lathe_seconds() - start);
     lathe_compiler_destroy(compiler);
     free(compiled);
     return status;
@@ -162,8 +114,8 @@ int lathe_cmd_build(int argc, char **argv) {
     const lathe_message_buffer message = {text, sizeof text};
     bool terminal = isatty(STDERR_FILENO) == 1;
     const int parsed = parse(argc, argv, &o);
-    if (parsed >= 0)
-        return parsed;
+    if (parsed != 0)
+        return parsed - 1;
     lathe_step_table *table;
     lathe_logger log;
     lathe_logger_create(&log, log_line, &terminal);

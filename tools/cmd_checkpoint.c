@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "checkpoint_write.h"
+#include "command_line.h"
 #include "commands.h"
 #include "generated.h"
 #include "synthetic.h"
@@ -14,64 +15,50 @@ const char lathe_cmd_checkpoint_summary[] = "write synthetic weights as safetens
 
 #define FILE_BYTES ((uint64_t)4 << 30)
 
-static const char help[] = "usage: lathe checkpoint --synthetic SEED|calm:SEED|unkind:SEED "
-                           "DIR|LAYOUT --out DIR [options]\n"
+static const char help[] = "usage: lathe checkpoint DIR|LAYOUT --synthetic KIND --out DIR "
+                           "[--deployment NAME]\n"
                            "\n"
                            "Writes every tensor that the step reads, whole, with an index.\n"
                            "\n"
+                           "  --synthetic KIND   SEED (calm), calm:SEED or unkind:SEED\n"
+                           "  --out DIR          where to write\n"
                            "  --deployment NAME  of a layout\n";
 
 typedef struct {
-    const char *synthetic, *target, *out, *deployment;
-} options;
+    const char *target, *out, *deployment;
+    lathe_synthetic synthetic;
+} checkpoint_options;
 
-static int refuse(const char *what) {
-    fprintf(stderr, "lathe checkpoint: %s; see lathe checkpoint --help\n", what);
-    return LATHE_EXIT_USAGE + 1;
+static bool take_synthetic(const char *text, void *to) {
+    char calm[64];
+    snprintf(calm, sizeof calm, "calm:%.50s", text);
+    return lathe_synthetic_parse(text, to) || lathe_synthetic_parse(calm, to);
 }
 
 /* Returns 0 to go on, else the exit status plus one. */
-static int parse(int argc, char **argv, options *o) {
-    for (int i = 1; i < argc; ++i) {
-        const char **to = NULL;
-        if (strcmp(argv[i], "--help") == 0) {
-            fputs(help, stdout);
-            return LATHE_EXIT_OK + 1;
-        }
-        if (strcmp(argv[i], "--synthetic") == 0)
-            to = &o->synthetic;
-        else if (strcmp(argv[i], "--out") == 0)
-            to = &o->out;
-        else if (strcmp(argv[i], "--deployment") == 0)
-            to = &o->deployment;
-        else if (argv[i][0] == '-')
-            return refuse("unknown option");
-        if (to && i + 1 == argc)
-            return refuse("an option lacks its value");
-        if (to)
-            *to = argv[++i];
-        else
-            o->target = argv[i];
-    }
-    return o->synthetic && o->target && o->out
-               ? 0
-               : refuse("--synthetic, a layout and --out are needed");
+static int parse(int argc, char **argv, checkpoint_options *o) {
+    const lathe_option options[] = {{.name = "--synthetic",
+                                     .take = take_synthetic,
+                                     .to = &o->synthetic,
+                                     .allowed = "SEED, calm:SEED, unkind:SEED",
+                                     .required = true},
+                                    {.name = "--out", .text = &o->out, .required = true},
+                                    {.name = "--deployment", .text = &o->deployment},
+                                    {0}};
+    const lathe_command_line line = {.command = "checkpoint",
+                                     .help = help,
+                                     .options = options,
+                                     .target = &o->target,
+                                     .target_is = "a generated directory or a layout"};
+    return lathe_command_line_parse(&line, argc, argv);
 }
 
-static bool parse_synthetic(const char *text, lathe_synthetic *s) {
-    char calm[64];
-    if (lathe_synthetic_parse(text, s))
-        return true;
-    snprintf(calm, sizeof calm, "calm:%.50s", text);
-    return lathe_synthetic_parse(calm, s);
-}
-
-static int write_checkpoint(const options *o, lathe_synthetic *s, const char *directory) {
+static int write_checkpoint(checkpoint_options *o, const char *directory) {
     char message[1024];
     struct stat st;
     lathe_step_table *table = NULL;
     lathe_status status = lathe_step_table_read(directory, &table, message, sizeof message);
-    const lathe_weight_reader reader = lathe_synthetic_reader(s);
+    const lathe_weight_reader reader = lathe_synthetic_reader(&o->synthetic);
     if (status == LATHE_OK && mkdir(o->out, 0777) != 0 &&
         (stat(o->out, &st) != 0 || !S_ISDIR(st.st_mode))) {
         snprintf(message, sizeof message, "%s: the folder cannot be made", o->out);
@@ -88,17 +75,14 @@ static int write_checkpoint(const options *o, lathe_synthetic *s, const char *di
 }
 
 int lathe_cmd_checkpoint(int argc, char **argv) {
-    options o = {NULL, NULL, NULL, NULL};
-    lathe_synthetic s;
+    checkpoint_options o = {0};
     lathe_generated generated;
     int status = parse(argc, argv, &o);
     if (status != 0)
         return status - 1;
-    if (!parse_synthetic(o.synthetic, &s))
-        return refuse("a synthetic kind is SEED, calm:SEED or unkind:SEED") - 1;
     status = lathe_generated_open(o.target, "1", "host", o.deployment, &generated);
     if (status == LATHE_EXIT_OK)
-        status = write_checkpoint(&o, &s, generated.directory);
+        status = write_checkpoint(&o, generated.directory);
     lathe_generated_close(&generated);
     return status;
 }

@@ -2,8 +2,7 @@
  * lathe doctor: what this machine can do, and what stands in the way. */
 #include "commands.h"
 
-#include <getopt.h>
-
+#include "command_line.h"
 #include "doctor.h"
 
 const char lathe_cmd_doctor_summary[] = "say what this machine can do, and what stands in the way";
@@ -24,32 +23,12 @@ typedef struct {
     const char *cache, *nvrtc;
 } doctor_options;
 
-/* -1: go on; else the exit status. */
+/* Returns 0 to go on, else the exit status plus one. */
 static int parse(int argc, char **argv, doctor_options *o) {
-    static const struct option names[] = {{"cache", required_argument, NULL, 'c'},
-                                          {"nvrtc", required_argument, NULL, 'n'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
-    optind = 1;
-    for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) {
-        const char **place = option == 'c' ? &o->cache : &o->nvrtc;
-        if (option == 'h') {
-            fputs(usage, stdout);
-            return LATHE_EXIT_OK;
-        }
-        if (option == '?')
-            return LATHE_EXIT_USAGE;
-        if (*place) {
-            fprintf(stderr, "lathe doctor: --%s is given twice\n",
-                    option == 'c' ? "cache" : "nvrtc");
-            return LATHE_EXIT_USAGE;
-        }
-        *place = optarg;
-    }
-    if (optind == argc)
-        return -1;
-    fprintf(stderr, "lathe doctor: found %s, allowed: options only\n", argv[optind]);
-    return LATHE_EXIT_USAGE;
+    const lathe_option options[] = {
+        {.name = "--cache", .text = &o->cache}, {.name = "--nvrtc", .text = &o->nvrtc}, {0}};
+    const lathe_command_line line = {.command = "doctor", .help = usage, .options = options};
+    return lathe_command_line_parse(&line, argc, argv);
 }
 
 static const char *yes(bool answer) {
@@ -59,8 +38,8 @@ static const char *yes(bool answer) {
 int lathe_cmd_doctor(int argc, char **argv) {
     doctor_options o = {0};
     const int parsed = parse(argc, argv, &o);
-    if (parsed >= 0)
-        return parsed;
+    if (parsed != 0)
+        return parsed - 1;
     lathe_doctor d = {.out = stdout};
     lathe_doctor_nvrtc(&d, o.nvrtc);
     lathe_doctor_driver(&d);

@@ -3,9 +3,9 @@
 #include "commands.h"
 
 #include <fnmatch.h>
-#include <getopt.h>
 #include <stdio.h>
 
+#include "command_line.h"
 #include "inspect.h"
 
 const char lathe_cmd_inspect_summary[] = "resources, floors and nodes of a generated directory";
@@ -29,59 +29,42 @@ static const char usage[] =
     "  --cache DIR       default: $LATHE_CACHE, else $XDG_CACHE_HOME/lathe, else ~/.cache/lathe\n"
     "  --nvrtc PATH      libnvrtc or its folder; default: $LATHE_NVRTC, else the usual places\n";
 
-enum { KERNEL, JSON, SASS, FLATTEN, DIFF, HTML, CACHE, NVRTC, HELP };
-
 typedef struct {
-    const char *directory, *text[HELP];
-    bool given[HELP + 1];
+    const char *directory, *kernel, *diff, *html, *cache, *nvrtc;
+    bool json, sass, flatten;
 } inspect_options;
 
-static const struct option names[] = {{"kernel", 1, NULL, KERNEL}, {"json", 0, NULL, JSON},
-                                      {"sass", 0, NULL, SASS},     {"flatten", 0, NULL, FLATTEN},
-                                      {"diff", 1, NULL, DIFF},     {"html", 1, NULL, HTML},
-                                      {"cache", 1, NULL, CACHE},   {"nvrtc", 1, NULL, NVRTC},
-                                      {"help", 0, NULL, HELP},     {NULL, 0, NULL, 0}};
-
-static bool one_output(const inspect_options *o) {
-    const int outputs = o->given[JSON] + (o->given[SASS] && !o->given[HTML]) + o->given[FLATTEN] +
-                        o->given[DIFF] + o->given[HTML];
+static int check_output(const inspect_options *o) {
+    const int outputs =
+        o->json + (o->sass && !o->html) + o->flatten + (o->diff != NULL) + (o->html != NULL);
     if (outputs > 1)
-        fputs("lathe inspect: found several of --json, --sass, --flatten, --diff, --html, allowed: "
-              "one, or --html with --sass\n",
-              stderr);
-    if (o->given[HTML] && o->given[KERNEL])
-        fputs("lathe inspect: found --kernel with --html, allowed: a page of all kernels\n",
-              stderr);
-    return outputs <= 1 && !(o->given[HTML] && o->given[KERNEL]);
+        return lathe_command_line_refuse("inspect",
+                                         "several of --json, --sass, --flatten, --diff, --html",
+                                         NULL, "one, or --html with --sass");
+    if (o->html && o->kernel)
+        return lathe_command_line_refuse("inspect", "--kernel with", "--html",
+                                         "a page of all kernels");
+    return 0;
 }
 
-/* -1: go on; else the exit status. */
+/* Returns 0 to go on, else the exit status plus one. */
 static int parse(int argc, char **argv, inspect_options *o) {
-    optind = 1;
-    for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
-        if (c == '?')
-            return LATHE_EXIT_USAGE;
-        if (c == HELP) {
-            fputs(usage, stdout);
-            return LATHE_EXIT_OK;
-        }
-        if (o->given[c]) {
-            fprintf(stderr, "lathe inspect: a second --%s; allowed: each option once\n",
-                    names[c].name);
-            return LATHE_EXIT_USAGE;
-        }
-        o->given[c] = true;
-        o->text[c] = optarg;
-    }
-    if (argc - optind != 1) {
-        fputs("lathe inspect: one generated directory is needed; see lathe inspect --help\n",
-              stderr);
-        return LATHE_EXIT_USAGE;
-    }
-    if (!one_output(o))
-        return LATHE_EXIT_USAGE;
-    o->directory = argv[optind];
-    return -1;
+    const lathe_option options[] = {{.name = "--kernel", .text = &o->kernel},
+                                    {.name = "--json", .flag = &o->json},
+                                    {.name = "--sass", .flag = &o->sass},
+                                    {.name = "--flatten", .flag = &o->flatten},
+                                    {.name = "--diff", .text = &o->diff},
+                                    {.name = "--html", .text = &o->html},
+                                    {.name = "--cache", .text = &o->cache},
+                                    {.name = "--nvrtc", .text = &o->nvrtc},
+                                    {0}};
+    const lathe_command_line line = {.command = "inspect",
+                                     .help = usage,
+                                     .options = options,
+                                     .target = &o->directory,
+                                     .target_is = "a generated directory"};
+    const int status = lathe_command_line_parse(&line, argc, argv);
+    return status == 0 ? check_output(o) : status;
 }
 
 /* Kernels that match; the number of the first in *first. */
@@ -98,8 +81,7 @@ static int matching(const lathe_inspect *in, const char *pattern, int *first) {
 static lathe_status compare(const lathe_inspect *in, const inspect_options *o,
                             lathe_message_buffer message) {
     lathe_inspect other;
-    const lathe_status status =
-        lathe_inspect_open(o->text[DIFF], o->text[CACHE], o->text[NVRTC], &other, message);
+    const lathe_status status = lathe_inspect_open(o->diff, o->cache, o->nvrtc, &other, message);
     if (status != LATHE_OK)
         return status;
     lathe_inspect_diff(in, &other, stdout);
@@ -109,25 +91,25 @@ static lathe_status compare(const lathe_inspect *in, const inspect_options *o,
 
 static lathe_status show(const lathe_inspect *in, const inspect_options *o,
                          lathe_message_buffer message) {
-    const char *pattern = o->text[KERNEL];
+    const char *pattern = o->kernel;
     int first = 0;
     const int count = matching(in, pattern, &first);
     if (count == 0)
         return lathe_fail(message, LATHE_INVALID, "--kernel: no kernel matches \"%.200s\"",
                           pattern);
-    if (o->given[FLATTEN] && count > 1)
+    if (o->flatten && count > 1)
         return lathe_fail(message, LATHE_INVALID,
                           "--flatten: found %d kernels, allowed: one, named by --kernel", count);
-    if (o->given[FLATTEN])
+    if (o->flatten)
         return lathe_inspect_flatten(o->directory, in->kernels[first].tactic->file, stdout,
                                      message);
-    if (o->given[HTML])
-        return lathe_inspect_html(in, o->directory, o->given[SASS], o->text[HTML], message);
-    if (o->given[SASS])
+    if (o->html)
+        return lathe_inspect_html(in, o->directory, o->sass, o->html, message);
+    if (o->sass)
         return lathe_inspect_sass(in, pattern, stdout, message);
-    if (o->given[DIFF])
+    if (o->diff)
         return compare(in, o, message);
-    if (!o->given[JSON])
+    if (!o->json)
         lathe_inspect_print(in, pattern, stdout);
     else if (!lathe_inspect_write_json(in, pattern, stdout))
         return lathe_fail(message, LATHE_NO_MEMORY, "no memory");
@@ -139,11 +121,10 @@ int lathe_cmd_inspect(int argc, char **argv) {
     char text[4096] = "";
     const lathe_message_buffer message = {text, sizeof text};
     const int parsed = parse(argc, argv, &o);
-    if (parsed >= 0)
-        return parsed;
+    if (parsed != 0)
+        return parsed - 1;
     lathe_inspect in;
-    lathe_status status =
-        lathe_inspect_open(o.directory, o.text[CACHE], o.text[NVRTC], &in, message);
+    lathe_status status = lathe_inspect_open(o.directory, o.cache, o.nvrtc, &in, message);
     if (status == LATHE_OK) {
         status = show(&in, &o, message);
         lathe_inspect_close(&in);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "command_line.h"
 #include "commands.h"
 
 static const char help[] =
@@ -45,138 +46,83 @@ static const char help[] =
     "  --tp N  --arch A  --deployment NAME     for a layout: what to generate\n";
 
 static int refuse(const char *what, const char *found, const char *allowed) {
-    fprintf(stderr, "lathe run: %s '%s'; allowed: %s\n", what, found, allowed);
-    return LATHE_EXIT_USAGE + 1;
+    return lathe_command_line_refuse("run", what, found, allowed);
 }
 
-static bool parse_count(const char *text, int64_t *value) {
-    char *end;
-    errno = 0;
-    *value = strtoll(text, &end, 10);
-    return errno == 0 && *text >= '0' && *text <= '9' && *end == 0;
-}
-
-static int parse_contexts(const char *text, lathe_run_options *o) {
-    char copy[512];
-    char *save = NULL;
-    if (strlen(text) >= sizeof copy)
-        return refuse("--context", text, "numbers with commas between");
-    strcpy(copy, text);
-    for (char *word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
-        int64_t n;
-        if (o->context_count == LATHE_RUN_CONTEXTS || !parse_count(word, &n) || n < 1)
-            return refuse("--context", text, "at most 16 numbers from 1 with commas between");
+static bool take_contexts(const char *text, void *to) {
+    lathe_run_options *o = to;
+    for (char *end;; text = end + 1) {
+        errno = 0;
+        const long long n = strtoll(text, &end, 10);
+        if (errno != 0 || *text < '0' || *text > '9' || n < 1 || (*end && *end != ',') ||
+            o->context_count == LATHE_RUN_CONTEXTS)
+            return false;
         o->contexts[o->context_count++] = n;
+        if (!*end)
+            return true;
     }
-    return 0;
 }
 
-static int parse_number(const char *name, const char *text, int64_t least, int64_t *value) {
-    if (parse_count(text, value) && *value >= least)
-        return 0;
-    return refuse(name, text, least ? "a number from 1" : "a number from 0");
-}
-
-static int parse_seed(const char *name, const char *text, uint64_t *value) {
-    int64_t n = 0;
-    const int status = parse_number(name, text, 0, &n);
-    *value = (uint64_t)n;
-    return status;
-}
-
-static int parse_noise(const char *text, double *value) {
+static bool take_noise(const char *text, void *to) {
     char *end;
-    *value = strtod(text, &end);
-    if (end != text && *end == 0 && *value >= 0 && *value < 1)
-        return 0;
-    return refuse("--noise", text, "a number from 0 to 1");
+    const double value = strtod(text, &end);
+    *(double *)to = value;
+    return end != text && *end == 0 && value >= 0 && value < 1;
 }
 
-static int parse_device(const char *text, lathe_run_options *o) {
-    o->device = strcmp(text, "cuda") == 0 ? LATHE_DEVICE_CUDA : LATHE_DEVICE_HOST;
-    if (o->device == LATHE_DEVICE_HOST && strcmp(text, "host") != 0)
-        return refuse("--device", text, "cuda, host");
-    return 0;
+static bool take_device(const char *text, void *to) {
+    const bool cuda = strcmp(text, "cuda") == 0;
+    *(lathe_device_kind *)to = cuda ? LATHE_DEVICE_CUDA : LATHE_DEVICE_HOST;
+    return cuda || strcmp(text, "host") == 0;
 }
 
-/* Options that take a value. Returns -1 for a name that is none. */
-static int parse_pair(const char *name, const char *value, lathe_run_options *o) {
-    const struct {
-        const char *name;
-        const char **to;
-    } texts[] = {
-        {"--tp", &o->tp},           {"--arch", &o->arch},       {"--deployment", &o->deployment},
-        {"--weights", &o->weights}, {"--inputs", &o->inputs},   {"--dump", &o->dump},
-        {"--cache", &o->cache},     {"--variant", &o->variant}, {"--against", &o->against},
-        {"--meet", &o->meet}};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; ++i)
-        if (strcmp(name, texts[i].name) == 0) {
-            *texts[i].to = value;
-            return 0;
-        }
-    if (strcmp(name, "--device") == 0)
-        return parse_device(value, o);
-    if (strcmp(name, "--steps") == 0)
-        return parse_number(name, value, 1, &o->steps);
-    if (strcmp(name, "--rank") == 0)
-        return parse_number(name, value, 0, &o->rank);
-    if (strcmp(name, "--replays") == 0)
-        return parse_number(name, value, 1, &o->replays);
-    if (strcmp(name, "--pages") == 0)
-        return parse_number(name, value, 1, &o->pages);
-    if (strcmp(name, "--seed") == 0)
-        return parse_seed(name, value, &o->seed);
-    if (strcmp(name, "--schedule") == 0)
-        return parse_seed(name, value, &o->schedule);
-    if (strcmp(name, "--context") == 0)
-        return parse_contexts(value, o);
-    if (strcmp(name, "--timeout") == 0)
-        return parse_number(name, value, 1, &o->timeout_ms);
-    if (strcmp(name, "--inject") == 0)
-        return lathe_inject_parse(value, &o->inject) ? 0
-                                                     : refuse(name, value, LATHE_INJECT_ALLOWED);
-    if (strcmp(name, "--noise") == 0)
-        return parse_noise(value, &o->noise);
-    return -1;
+static bool take_inject(const char *text, void *to) {
+    return lathe_inject_parse(text, to);
 }
 
-static bool parse_flag(const char *name, lathe_run_options *o) {
-    if (strcmp(name, "--check") == 0)
-        o->check = true;
-    else if (strcmp(name, "--failures") == 0)
-        o->failures_only = true;
-    else if (strcmp(name, "--timing") == 0)
-        o->timing = true;
-    else if (strcmp(name, "--processes") == 0)
-        o->processes = true;
-    else
-        return false;
-    return true;
-}
-
-static int parse_argument(int argc, char **argv, int *i, lathe_run_options *o) {
-    const char *name = argv[*i];
-    if (strcmp(name, "--help") == 0) {
-        fputs(help, stdout);
-        return LATHE_EXIT_OK + 1;
-    }
-    for (int before = 1; name[0] == '-' && before < *i; ++before)
-        if (strcmp(argv[before], name) == 0)
-            return refuse("a second", name, "each option once");
-    if (name[0] != '-') {
-        if (o->target)
-            return refuse("a second target", name, "one");
-        o->target = name;
-        return 0;
-    }
-    if (parse_flag(name, o))
-        return 0;
-    const int status = parse_pair(name, *i + 1 < argc ? argv[*i + 1] : "", o);
-    if (status < 0)
-        return refuse("unknown option", name, "those that lathe run --help lists");
-    if (*i + 1 >= argc)
-        return refuse("no value after", name, "one");
-    ++*i;
+static int parse(int argc, char **argv, lathe_run_options *o) {
+    int64_t seed = 1, schedule = 1;
+    const lathe_option options[] = {
+        {.name = "--check", .flag = &o->check},
+        {.name = "--failures", .flag = &o->failures_only},
+        {.name = "--timing", .flag = &o->timing},
+        {.name = "--processes", .flag = &o->processes},
+        {.name = "--tp", .text = &o->tp},
+        {.name = "--arch", .text = &o->arch},
+        {.name = "--deployment", .text = &o->deployment},
+        {.name = "--weights", .text = &o->weights},
+        {.name = "--inputs", .text = &o->inputs},
+        {.name = "--dump", .text = &o->dump},
+        {.name = "--cache", .text = &o->cache},
+        {.name = "--variant", .text = &o->variant},
+        {.name = "--against", .text = &o->against},
+        {.name = "--meet", .text = &o->meet},
+        {.name = "--steps", .number = &o->steps, .least = 1},
+        {.name = "--rank", .number = &o->rank},
+        {.name = "--replays", .number = &o->replays, .least = 1},
+        {.name = "--pages", .number = &o->pages, .least = 1},
+        {.name = "--seed", .number = &seed},
+        {.name = "--schedule", .number = &schedule},
+        {.name = "--timeout", .number = &o->timeout_ms, .least = 1, .most = 3600000},
+        {.name = "--device", .take = take_device, .to = &o->device, .allowed = "cuda, host"},
+        {.name = "--noise", .take = take_noise, .to = &o->noise, .allowed = "a number from 0 to 1"},
+        {.name = "--inject",
+         .take = take_inject,
+         .to = &o->inject,
+         .allowed = LATHE_INJECT_ALLOWED},
+        {.name = "--context",
+         .take = take_contexts,
+         .to = o,
+         .allowed = "at most 16 numbers from 1 with commas between"},
+        {0}};
+    const lathe_command_line line = {.command = "run",
+                                     .help = help,
+                                     .options = options,
+                                     .target = &o->target,
+                                     .target_is = "a generated directory or a layout"};
+    const int status = lathe_command_line_parse(&line, argc, argv);
+    o->seed = (uint64_t)seed;
+    o->schedule = (uint64_t)schedule;
     return status;
 }
 
@@ -191,15 +137,10 @@ static int parse_for_check(const lathe_run_options *o) {
 }
 
 int lathe_run_options_parse(int argc, char **argv, lathe_run_options *options) {
-    *options = (lathe_run_options){
-        .weights = "calm:1", .steps = 1, .seed = 1, .schedule = 1, .timeout_ms = 2000, .rank = -1};
-    for (int i = 1; i < argc; ++i) {
-        const int status = parse_argument(argc, argv, &i, options);
-        if (status != 0)
-            return status;
-    }
-    if (!options->target)
-        return refuse("no target", "", "a generated directory or a layout; lathe run --help");
+    *options = (lathe_run_options){.weights = "calm:1", .steps = 1, .timeout_ms = 2000, .rank = -1};
+    const int status = parse(argc, argv, options);
+    if (status != 0)
+        return status;
     if (parse_for_check(options) != 0)
         return LATHE_EXIT_USAGE + 1;
     if (options->inject.kind != LATHE_INJECT_NOTHING && options->check)
@@ -211,7 +152,5 @@ int lathe_run_options_parse(int argc, char **argv, lathe_run_options *options) {
         return refuse("--rank without", "--meet", "both; --processes sets them");
     if (options->inject.step >= options->steps)
         return refuse("--inject", "a step beyond --steps", "steps from 0 to --steps - 1");
-    if (options->timeout_ms > 3600000)
-        return refuse("--timeout", "more than an hour", "at most 3600000");
     return 0;
 }

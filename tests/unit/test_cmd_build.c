@@ -131,5 +131,5 @@ Test(cmd_build, wrong_usage) {
     cr_assert_eq(build(t.directory, NULL, "another", NULL), LATHE_EXIT_USAGE);
     cr_assert_eq(build(NULL, NULL, NULL, NULL), LATHE_EXIT_USAGE);
     cr_assert_eq(build(t.directory, NULL, "--help", NULL), LATHE_EXIT_OK);
-    expect_stderr("--device: found tpu, allowed: cuda, host");
+    expect_stderr("--device 'tpu'; allowed: cuda, host");
 }
