@@ -80,9 +80,15 @@ static lathe_status wait_main(cuda_device *d) {
     return cuda_check(d, "cuStreamSynchronize", d->driver.stream_synchronize(d->streams[0]));
 }
 
+/* A copy of pageable memory, and a fill behind one, waits for the stream without a bound. */
+static lathe_status enter_idle(cuda_device *d) {
+    const lathe_status status = cuda_enter(d);
+    return status == LATHE_OK && d->pending ? cuda_wait_collectives(d) : status;
+}
+
 static lathe_status cuda_copy_in(lathe_device *base, void *to, const void *from, size_t bytes) {
     cuda_device *d = (cuda_device *)base;
-    lathe_status status = cuda_enter(d);
+    lathe_status status = enter_idle(d);
     if (status != LATHE_OK || bytes == 0)
         return status;
     status = cuda_check(d, "cuMemcpyHtoDAsync",
@@ -92,7 +98,7 @@ static lathe_status cuda_copy_in(lathe_device *base, void *to, const void *from,
 
 static lathe_status cuda_copy_out(lathe_device *base, void *to, const void *from, size_t bytes) {
     cuda_device *d = (cuda_device *)base;
-    lathe_status status = cuda_enter(d);
+    lathe_status status = enter_idle(d);
     if (status != LATHE_OK || bytes == 0)
         return status;
     status = cuda_check(d, "cuMemcpyDtoHAsync",
@@ -102,7 +108,7 @@ static lathe_status cuda_copy_out(lathe_device *base, void *to, const void *from
 
 static lathe_status cuda_fill(lathe_device *base, void *to, uint8_t byte, size_t bytes) {
     cuda_device *d = (cuda_device *)base;
-    lathe_status status = cuda_enter(d);
+    lathe_status status = enter_idle(d);
     if (status != LATHE_OK || bytes == 0)
         return status;
     status = cuda_check(d, "cuMemsetD8Async",
@@ -244,8 +250,10 @@ static lathe_status cuda_join(lathe_device *base, int stream) {
 
 static lathe_status cuda_synchronize(lathe_device *base) {
     cuda_device *d = (cuda_device *)base;
-    const lathe_status status = cuda_enter(d);
-    return status == LATHE_OK ? wait_main(d) : status; /* every fork is joined to the main stream */
+    lathe_status status = cuda_enter(d);
+    if (status == LATHE_OK)
+        status = wait_main(d); /* every fork is joined to the main stream */
+    return status == LATHE_OK ? cuda_check_collectives(d) : status;
 }
 
 static uint64_t cuda_allocations(const lathe_device *base) {

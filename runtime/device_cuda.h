@@ -56,6 +56,8 @@ void cuda_close_collectives(cuda_device *d);
 lathe_status cuda_collective(lathe_device *base, int stream, lathe_collective kind,
                              lathe_scalar dtype, const void *from, void *to, size_t count);
 lathe_status cuda_wait_collectives(cuda_device *d);
+/* LATHE_PEER_LOST from the loss of a rank on. */
+lathe_status cuda_check_collectives(cuda_device *d);
 
 /* device_cuda_graph.c */
 lathe_status cuda_record_begin(lathe_device *base);

@@ -151,9 +151,14 @@ lathe_status cuda_collective(lathe_device *base, int stream, lathe_collective ki
                                               : status;
 }
 
-/* It must end though a rank is lost; then it stays an error. */
+/* It must end though a rank is lost. Where the abort has freed the stream, memory can be read. */
 lathe_status cuda_wait_collectives(cuda_device *d) {
     const lathe_status status = lathe_comm_wait(&d->comm, &d->driver, d->streams[0], message_of(d));
-    d->pending = status != LATHE_OK;
+    d->pending = status != LATHE_OK && !lathe_comm_settle(&d->driver, d->streams[0]);
     return status;
+}
+
+lathe_status cuda_check_collectives(cuda_device *d) {
+    return d->collective && !d->comm.handle ? lathe_comm_refuse_lost(&d->comm, message_of(d))
+                                            : LATHE_OK;
 }

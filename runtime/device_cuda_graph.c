@@ -104,8 +104,10 @@ lathe_status cuda_record_end(lathe_device *base, lathe_graph **graph) {
 
 lathe_status cuda_replay(lathe_device *base, lathe_graph *graph) {
     cuda_device *d = (cuda_device *)base;
-    const lathe_status status = cuda_enter(d);
-    d->pending = d->pending || graph->collective;
+    lathe_status status = cuda_enter(d);
+    if (status == LATHE_OK && graph->collective)
+        status = cuda_check_collectives(d);
+    d->pending = d->pending || (status == LATHE_OK && graph->collective);
     return status == LATHE_OK
                ? cuda_check(d, "cuGraphLaunch", d->driver.graph_launch(graph->exec, d->streams[0]))
                : status;

@@ -3,6 +3,9 @@
 #include "engine.h"
 
 #define TIMEOUT_NS 2000000000ull
+/* A kernel that waits at a mailbox gives up before the library is given up on: it knows the rank.
+ */
+#define BEHIND_MAILBOXES_NS 200000000ull
 
 static bool any_in(const lathe_step_ops *ops) {
     for (int i = 0; i < ops->count; ++i)
@@ -26,7 +29,8 @@ bool lathe_engine_has_collectives(const lathe_engine *e) {
 lathe_status lathe_engine_open_collectives(lathe_engine *e) {
     if (!lathe_engine_has_collectives(e))
         return LATHE_OK;
-    const uint64_t timeout_ns = e->options.timeout_ns ? e->options.timeout_ns : TIMEOUT_NS;
+    const uint64_t bound_ns = e->options.timeout_ns ? e->options.timeout_ns : TIMEOUT_NS;
+    const uint64_t timeout_ns = bound_ns + (e->table->mailbox_count ? BEHIND_MAILBOXES_NS : 0);
     const lathe_status status =
         e->device->ops->open_collectives(e->device, e->options.group, timeout_ns);
     return status == LATHE_OK ? status : lathe_engine_fail_device(e, status, "collectives");

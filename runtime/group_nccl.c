@@ -113,7 +113,8 @@ static void destroy(lathe_group *base) {
         d->ops->release(d, g->staging);
         d->ops->destroy(d);
     }
-    lathe_nccl_close(&g->nccl);
+    if (!g->comm.aborting) /* else its thread still runs in there */
+        lathe_nccl_close(&g->nccl);
     free(g);
 }
 

@@ -10,6 +10,8 @@
 #ifndef LATHE_NCCL_H
 #define LATHE_NCCL_H
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -92,6 +94,8 @@ typedef struct {
     int rank, world;
     uint64_t timeout_ns; /* of every call */
     char lost[256];      /* why it was aborted */
+    pthread_t aborter;
+    bool aborting; /* NCCL's abort runs in `aborter`; after destroy: it did not end */
 } lathe_comm;
 
 /* Collective over `world` ranks; LATHE_PEER_LOST where they do not all come in time. On failure
@@ -99,7 +103,8 @@ typedef struct {
 LATHE_CHECKED lathe_status lathe_comm_create(const lathe_nccl *nccl, int rank, int world,
                                              const nccl_id *id, uint64_t timeout_ns,
                                              lathe_comm *comm, lathe_message_buffer message);
-/* Bounded too: a communicator whose peers are gone is aborted. */
+/* Bounded too: a communicator whose peers are gone is aborted. Graphs that captured its collectives
+ * are destroyed before: NCCL waits for that. */
 void lathe_comm_destroy(lathe_comm *comm);
 
 /* Enqueue on `stream`. `count` is of elements of `type`, per rank. */
@@ -114,7 +119,11 @@ LATHE_CHECKED lathe_status lathe_comm_all_gather(lathe_comm *comm, const void *f
  * error, aborts it. */
 LATHE_CHECKED lathe_status lathe_comm_wait(lathe_comm *comm, const lathe_driver *driver,
                                            cu_stream stream, lathe_message_buffer message);
-/* Ends the communicator and its kernels. */
+/* Ends the communicator and its kernels; does not wait for either. */
 void lathe_comm_abort(lathe_comm *comm, const char *why);
+/* LATHE_PEER_LOST, and why it was aborted. */
+lathe_status lathe_comm_refuse_lost(const lathe_comm *comm, lathe_message_buffer message);
+/* After an abort: whether `stream` has become empty within 0.2 s. */
+LATHE_CHECKED bool lathe_comm_settle(const lathe_driver *driver, cu_stream stream);
 
 #endif

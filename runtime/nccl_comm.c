@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Owns: a communicator from create to destroy: every call polled to its deadline, then aborted. */
+ * Owns: a communicator from create to destroy: every call polled to its deadline, then aborted.
+ *
+ * ncclCommAbort first tells the communicator's kernels to end, and then waits until every graph
+ * that holds one of them is destroyed, which comes after it. So it has a thread of its own, which
+ * is waited for when the communicator is destroyed. */
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -10,6 +16,8 @@
 #define SPINS 2000 /* polls before the first sleep: a call mostly ends within microseconds */
 /* Of the GPU's blocks: a fixed number, so that a sum is cut alike in every run. */
 #define BLOCKS 8
+#define SETTLE_NS 200000000   /* for kernels to end after an abort */
+#define JOIN_NS 5000000000ull /* for an abort to end once the graphs are gone */
 
 typedef struct {
     uint64_t end;
@@ -22,8 +30,12 @@ static uint64_t read_clock(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static deadline start_for(uint64_t ns) {
+    return (deadline){.end = read_clock() + ns};
+}
+
 static deadline start(const lathe_comm *c) {
-    return (deadline){.end = read_clock() + c->timeout_ns};
+    return start_for(c->timeout_ns);
 }
 
 /* False once the time is up. */
@@ -35,15 +47,48 @@ static bool pause_until(deadline *d) {
     return true;
 }
 
+/* What the thread of an abort needs; its own, since the communicator may be gone before it. */
+typedef struct {
+    nccl_result (*abort)(nccl_comm comm);
+    nccl_comm handle;
+} abortion;
+
+static void *run_abort(void *context) {
+    const abortion a = *(const abortion *)context;
+    free(context);
+    (void)a.abort(a.handle);
+    return NULL;
+}
+
 void lathe_comm_abort(lathe_comm *c, const char *why) {
     if (!c->handle)
         return;
     snprintf(c->lost, sizeof c->lost, "%s", why);
-    (void)c->nccl->abort(c->handle);
+    abortion *a = malloc(sizeof *a);
+    if (a)
+        *a = (abortion){c->nccl->abort, c->handle};
+    c->aborting = a && pthread_create(&c->aborter, NULL, run_abort, a) == 0;
+    if (!c->aborting) { /* better late than never */
+        free(a);
+        (void)c->nccl->abort(c->handle);
+    }
     c->handle = NULL;
 }
 
-static lathe_status refuse_lost(const lathe_comm *c, lathe_message_buffer message) {
+/* An abort that does not end is left to itself, and `aborting` says so. */
+static void join_abort(lathe_comm *c) {
+    deadline d = start_for(JOIN_NS);
+    if (!c->aborting)
+        return;
+    while (pthread_tryjoin_np(c->aborter, NULL) == EBUSY)
+        if (!pause_until(&d)) {
+            pthread_detach(c->aborter);
+            return;
+        }
+    c->aborting = false;
+}
+
+lathe_status lathe_comm_refuse_lost(const lathe_comm *c, lathe_message_buffer message) {
     return lathe_fail(message, LATHE_PEER_LOST, "rank %d: the communicator is gone: %s", c->rank,
                       c->lost);
 }
@@ -98,24 +143,25 @@ lathe_status lathe_comm_create(const lathe_nccl *nccl, int rank, int world, cons
     if (!c->handle)
         return lathe_fail(message, LATHE_DEVICE_FAULT, "rank %d: ncclCommInitRankConfig: %s (%d)",
                           rank, nccl->result_text(result), result);
-    return finish(c, "ncclCommInitRankConfig", result, message);
+    const lathe_status status = finish(c, "ncclCommInitRankConfig", result, message);
+    if (status != LATHE_OK)
+        join_abort(c);
+    return status;
 }
 
 void lathe_comm_destroy(lathe_comm *c) {
     char text[256];
-    if (!c->handle)
-        return;
-    const lathe_status status = finish(c, "ncclCommFinalize", c->nccl->finalize(c->handle),
-                                       (lathe_message_buffer){text, sizeof text});
-    if (status == LATHE_OK && c->handle)
+    if (c->handle && finish(c, "ncclCommFinalize", c->nccl->finalize(c->handle),
+                            (lathe_message_buffer){text, sizeof text}) == LATHE_OK)
         (void)c->nccl->destroy(c->handle);
     c->handle = NULL;
+    join_abort(c);
 }
 
 lathe_status lathe_comm_all_reduce(lathe_comm *c, const void *from, void *to, size_t count,
                                    int type, cu_stream stream, lathe_message_buffer message) {
     if (!c->handle)
-        return refuse_lost(c, message);
+        return lathe_comm_refuse_lost(c, message);
     return finish(c, "ncclAllReduce",
                   c->nccl->all_reduce(from, to, count, type, NCCL_SUM, c->handle, stream), message);
 }
@@ -123,7 +169,7 @@ lathe_status lathe_comm_all_reduce(lathe_comm *c, const void *from, void *to, si
 lathe_status lathe_comm_all_gather(lathe_comm *c, const void *from, void *to, size_t count,
                                    int type, cu_stream stream, lathe_message_buffer message) {
     if (!c->handle)
-        return refuse_lost(c, message);
+        return lathe_comm_refuse_lost(c, message);
     return finish(c, "ncclAllGather", c->nccl->all_gather(from, to, count, type, c->handle, stream),
                   message);
 }
@@ -132,7 +178,7 @@ lathe_status lathe_comm_wait(lathe_comm *c, const lathe_driver *driver, cu_strea
                              lathe_message_buffer message) {
     deadline d = start(c);
     if (!c->handle)
-        return refuse_lost(c, message);
+        return lathe_comm_refuse_lost(c, message);
     for (;;) {
         nccl_result state = NCCL_OK;
         const cu_result result = driver->stream_query(stream);
@@ -146,4 +192,12 @@ lathe_status lathe_comm_wait(lathe_comm *c, const lathe_driver *driver, cu_strea
         if (!pause_until(&d))
             return fail_late(c, "a collective", message);
     }
+}
+
+bool lathe_comm_settle(const lathe_driver *driver, cu_stream stream) {
+    deadline d = start_for(SETTLE_NS);
+    cu_result result;
+    while ((result = driver->stream_query(stream)) == CU_NOT_READY && pause_until(&d))
+        continue;
+    return result == CU_OK;
 }

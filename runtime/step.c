@@ -132,14 +132,26 @@ lathe_status lathe_run(lathe_engine *e, const lathe_step_plan *plan) {
                      : lathe_engine_launch_all(e, plan->variant);
 }
 
+/* Waits for the step. Where the library lost a rank that a mailbox missed too, the mailbox knows
+ * which and where. */
+static lathe_status wait_for_peers(lathe_engine *e) {
+    char text[sizeof e->message];
+    const lathe_status status = lathe_engine_synchronize(e);
+    if (status != LATHE_OK && status != LATHE_PEER_LOST)
+        return status;
+    memcpy(text, e->message, sizeof text);
+    const lathe_status peers = lathe_engine_check_peers(e);
+    if (status == LATHE_OK || peers == LATHE_PEER_LOST || peers == LATHE_DISAGREE)
+        return peers;
+    return lathe_engine_fail(e, status, "%s", text);
+}
+
 lathe_status lathe_finish(lathe_engine *e) {
     if (!e)
         return LATHE_INVALID;
     lathe_status status = check_built(e, "lathe_finish");
     if (status == LATHE_OK)
-        status = lathe_engine_synchronize(e);
-    if (status == LATHE_OK)
-        status = lathe_engine_check_peers(e);
+        status = wait_for_peers(e);
     if (status == LATHE_PEER_LOST || status == LATHE_DISAGREE)
         e->state = LATHE_ENGINE_LOST; /* the epochs of the ranks no longer agree */
     if (status != LATHE_OK || lathe_step_table_find_buffer(e->table, "faults") < 0)

@@ -280,10 +280,13 @@ static int run_step(run *r, int variant, int64_t context) {
                                        .inputs = r->o.inputs,
                                        .dump = r->o.dump,
                                        .inject = &r->o.inject,
+                                       .rejoin = r->o.rejoin ? &r->ranks : NULL,
                                        .first = r->ranks.first,
                                        .group = r->o.meet ? r->ranks.groups[0] : NULL};
     lathe_run_steps_result result;
     const lathe_status status = lathe_run_steps(&o, &result, r->message, sizeof r->message);
+    if (result.fault[0])
+        printf("%s\nthe ranks rejoin\n", result.fault);
     if (status != LATHE_OK)
         return fail(status, r->message);
     printf("variant %s, context %lld: %lld steps, %.3f ms each, outputs %s, ",

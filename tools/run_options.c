@@ -40,6 +40,7 @@ static const char help[] =
     "[2000]\n"
     "  --inject FAULT     make a rank fail: " LATHE_INJECT_ALLOWED "\n"
     "                     (ranks and steps count from 0)\n"
+    "  --rejoin           with --inject: after the fault the ranks rejoin and the steps go on\n"
     "  --pages N          pages of every KV cache  [enough for the largest batch]\n"
     "  --cache DIR        of compiled kernels\n"
     "  --processes        of several ranks: a process each instead of a thread; steps only\n"
@@ -87,6 +88,7 @@ static int parse(int argc, char **argv, lathe_run_options *o) {
         {.name = "--failures", .flag = &o->failures_only},
         {.name = "--timing", .flag = &o->timing},
         {.name = "--processes", .flag = &o->processes},
+        {.name = "--rejoin", .flag = &o->rejoin},
         {.name = "--tp", .text = &o->tp},
         {.name = "--arch", .text = &o->arch},
         {.name = "--deployment", .text = &o->deployment},
@@ -145,6 +147,8 @@ int lathe_run_options_parse(int argc, char **argv, lathe_run_options *options) {
         return LATHE_EXIT_USAGE + 1;
     if (options->inject.kind != LATHE_INJECT_NOTHING && options->check)
         return refuse("--inject with", "--check", "--inject or --check");
+    if (options->rejoin && options->inject.kind == LATHE_INJECT_NOTHING)
+        return refuse("--rejoin without", "--inject", "it with --inject");
     if (options->processes && (options->check || options->inject.kind != LATHE_INJECT_NOTHING))
         return refuse("--processes with", options->check ? "--check" : "--inject",
                       "steps; a check and a fault want the ranks as threads");

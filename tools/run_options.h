@@ -35,6 +35,7 @@ typedef struct {
     int context_count;
     int64_t timeout_ms; /* of a wait for a peer */
     lathe_inject inject;
+    bool rejoin; /* after its fault */
     double noise;
     bool processes;   /* a process per rank */
     int64_t rank;     /* of this process where it was started as one of several; else -1 */

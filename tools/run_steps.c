@@ -165,25 +165,49 @@ static lathe_status count_nan(const runner *r, lathe_run_steps_result *result) {
     return LATHE_OK;
 }
 
+/* How long the ranks took to say so, behind what they said. */
+static void add_time(const runner *r, int64_t step, double milliseconds) {
+    const size_t used = strlen(r->message);
+    snprintf(r->message + used, r->size - used, "\n(step %lld, after %.0f ms)", (long long)step,
+             milliseconds);
+}
+
+/* After the fault that was asked for the ranks begin anew. */
+static lathe_status rejoin(const runner *r, int64_t step, lathe_status status,
+                           lathe_run_steps_result *result) {
+    const bool lost = status == LATHE_PEER_LOST || status == LATHE_DISAGREE;
+    if (!lost || !r->o->rejoin || r->o->inject->step != step)
+        return status;
+    snprintf(result->fault, sizeof result->fault, "%s", r->message);
+    return lathe_ranks_rejoin(r->o->rejoin, r->message, r->size);
+}
+
+/* One step, and what it left. */
+static lathe_status run_step(const runner *r, const lathe_step_plan *plans, int64_t step,
+                             lathe_run_steps_result *result) {
+    const double begin = read_clock();
+    lathe_status status = run_once(r, plans, step, &result->waits);
+    const double spent = read_clock() - begin;
+    if (status != LATHE_OK) {
+        add_time(r, step, spent);
+        return rejoin(r, step, status, result);
+    }
+    result->milliseconds += spent / (double)r->o->steps;
+    return holds_nan(r, step) ? count_nan(r, result) : compare_outputs(r, &result->identical);
+}
+
 static lathe_status run_all(const runner *r, lathe_run_steps_result *result) {
     lathe_step_plan plans[LATHE_GROUP_MAX];
     lathe_status status = LATHE_OK;
     for (int rank = 0; status == LATHE_OK && rank < r->o->ranks; ++rank)
         status = plan(r, rank, &plans[rank]);
-    double spent = 0;
     const uint64_t allocations = count_allocations(r);
     for (int64_t i = 0; status == LATHE_OK && i < r->o->steps; ++i) {
-        const double begin = read_clock();
-        status = run_once(r, plans, i, &result->waits);
-        if (status != LATHE_OK)
-            return status;
-        if (is_lost(r, i)) /* alone in its process, it is gone from here on */
-            return LATHE_OK;
-        spent += read_clock() - begin;
-        status = holds_nan(r, i) ? count_nan(r, result) : compare_outputs(r, &result->identical);
+        status = run_step(r, plans, i, result);
+        if (status == LATHE_OK && is_lost(r, i) && !r->o->rejoin)
+            return LATHE_OK; /* alone in its process, it is gone from here on */
     }
     result->allocations = count_allocations(r) - allocations;
-    result->milliseconds = spent / (double)r->o->steps;
     if (status == LATHE_OK && !holds_nan(r, r->o->steps - 1))
         status = compare_ranks(r, result);
     if (status == LATHE_OK && r->o->dump && r->o->first == 0)

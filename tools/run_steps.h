@@ -19,6 +19,7 @@ typedef struct {
     const char *inputs;         /* folder, or NULL */
     const char *dump;           /* folder, or NULL */
     const lathe_inject *inject; /* or NULL */
+    lathe_ranks *rejoin;        /* which rejoin after its fault; NULL: the fault ends the run */
     int first;                  /* rank of engines[0] */
     lathe_group *group;         /* where the other ranks are processes of their own; else NULL */
 } lathe_run_steps_options;
@@ -30,6 +31,7 @@ typedef struct {
     uint64_t allocations; /* on the devices, from before the first step to the end of the last */
     uint64_t waits;       /* synchronisations within lathe_run */
     double milliseconds;  /* host time of one step */
+    char fault[4096];     /* what the ranks said before they rejoined; else "" */
 } lathe_run_steps_result;
 
 LATHE_CHECKED lathe_status lathe_run_steps(const lathe_run_steps_options *options,

@@ -58,14 +58,17 @@ struct cu_graph_node_handle {
     int wait_count;
 };
 struct cu_graph_handle {
+    int *holder, holds;
     int count;
     struct cu_graph_node_handle nodes[NODES];
 };
 struct cu_graph_exec_handle {
+    int *holder, holds;
     int count;
 };
 struct cu_stream_handle {
     int number;
+    int busy; /* something was put on it that does not end */
     cu_graph capture;
     int waits[WAITS], wait_count;
     const cu_graph_node *shown;
@@ -95,6 +98,32 @@ static void drop(void *memory) {
     if (memory)
         __atomic_fetch_sub(&state.live, 1, __ATOMIC_SEQ_CST);
     free(memory);
+}
+
+static int is_stuck(cu_stream stream) {
+    return __atomic_load_n(&state.never_ready, __ATOMIC_SEQ_CST) && stream->busy;
+}
+
+/* Pageable memory is copied, and a stream synchronised, after all that is on the stream. */
+static void wait_for(cu_stream stream) {
+    if (!is_stuck(stream))
+        return;
+    __atomic_fetch_add(&state.blocked, 1, __ATOMIC_SEQ_CST);
+    for (int ms = 0; ms < 5000 && is_stuck(stream); ++ms)
+        usleep(1000);
+}
+
+static void hold(int *holder, int by) {
+    if (holder)
+        __atomic_fetch_add(holder, by, __ATOMIC_SEQ_CST);
+}
+
+void fake_cuda_hold(cu_stream stream, int *count) {
+    if (!stream->capture)
+        return;
+    stream->capture->holder = count;
+    stream->capture->holds++;
+    hold(count, 1);
 }
 
 /* The prototypes of what is exported, from the runtime's own table. */
@@ -281,6 +310,7 @@ cu_result cuIpcCloseMemHandle(cu_address address) {
 }
 cu_result cuMemcpyHtoDAsync_v2(cu_address to, const void *from, size_t bytes, cu_stream stream) {
     ENTER();
+    wait_for(stream);
     const struct shared *s = find_shared(to);
     if (!state.lose_writes || !s || !s->foreign)
         memcpy((void *)(uintptr_t)to, from, bytes);
@@ -288,6 +318,7 @@ cu_result cuMemcpyHtoDAsync_v2(cu_address to, const void *from, size_t bytes, cu
 }
 cu_result cuMemcpyDtoHAsync_v2(void *to, cu_address from, size_t bytes, cu_stream stream) {
     ENTER();
+    wait_for(stream);
     memcpy(to, (void *)(uintptr_t)from, bytes);
     return stream->capture ? INVALID : CU_OK;
 }
@@ -377,6 +408,7 @@ cu_result cuLaunchKernelEx(const cu_launch_config *c, cu_function f, void **para
         record_node(c->stream, c, f, early);
         return CU_OK;
     }
+    c->stream->busy |= state.never_ready;
     fake_launch *l = &state.launches[state.launch_count++ % FAKE_LAUNCHES];
     snprintf(l->name, sizeof l->name, "%s", f->name);
     memcpy(l->grid, c->grid, sizeof l->grid);
@@ -401,11 +433,12 @@ cu_result cuStreamDestroy_v2(cu_stream stream) {
 cu_result cuStreamSynchronize(cu_stream stream) {
     ENTER();
     state.synchronizations++;
+    wait_for(stream);
     return stream->capture ? INVALID : CU_OK;
 }
 cu_result cuStreamQuery(cu_stream stream) {
     ENTER();
-    return stream->capture ? INVALID : state.never_ready ? CU_NOT_READY : CU_OK;
+    return stream->capture ? INVALID : is_stuck(stream) ? CU_NOT_READY : CU_OK;
 }
 cu_result cuEventCreate(cu_event *event, unsigned int flags) {
     ENTER();
@@ -483,6 +516,9 @@ cu_result cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph graph,
     ENTER();
     *exec = make(sizeof **exec);
     (*exec)->count = graph->count;
+    (*exec)->holder = graph->holder;
+    (*exec)->holds = graph->holds;
+    hold(graph->holder, graph->holds);
     return flags ? INVALID : CU_OK;
 }
 cu_result cuGraphUpload(cu_graph_exec exec, cu_stream stream) {
@@ -492,13 +528,16 @@ cu_result cuGraphUpload(cu_graph_exec exec, cu_stream stream) {
 cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream) {
     ENTER();
     state.graph_launches++;
+    stream->busy |= state.never_ready;
     return exec && !stream->capture ? CU_OK : INVALID;
 }
 cu_result cuGraphExecDestroy(cu_graph_exec exec) {
+    hold(exec->holder, -exec->holds);
     drop(exec);
     return CU_OK;
 }
 cu_result cuGraphDestroy(cu_graph graph) {
+    hold(graph->holder, -graph->holds);
     drop(graph);
     return CU_OK;
 }

@@ -25,17 +25,23 @@ typedef struct {
     int extra_edge;  /* a capture gets an edge that nobody asked for */
     int no_sharing;  /* memory cannot be shared with other processes */
     int lose_writes; /* what is written into another process's memory does not arrive */
-    int never_ready; /* a stream's work does not end */
+    int never_ready; /* what is put on a stream does not end: 1 ever, 2 before a communicator's
+                        abort */
     /* seen */
     int calls;
     char failed[64]; /* name of the call that was made to fail */
     int live;        /* handles and allocations not given back */
     int allocations, synchronizations, graph_launches, modules_loaded;
+    int blocked;      /* calls that would have waited for a stream that does not end */
     int launch_count; /* outside captures */
     fake_launch launches[FAKE_LAUNCHES];
 } fake_cuda;
 
 fake_cuda *fake_cuda_state(void);
+/* For the fake NCCL: a graph that `stream` captures is counted in `count` until it and what was
+ * instantiated of it are destroyed. */
+struct cu_stream_handle;
+void fake_cuda_hold(struct cu_stream_handle *stream, int *count);
 
 typedef struct {
     int major, minor; /* 13, 0; FAKE_NVRTC_VERSION=11.8 in the environment sets them too */
@@ -54,6 +60,7 @@ typedef struct {
     int inner;      /* kernels that a collective launches: 2 */
     int live;       /* communicators not given back */
     int aborts, collectives;
+    int stuck_aborts;    /* that would have waited for ever for a graph of theirs to be destroyed */
     int config_blocking; /* of the last communicator made */
 } fake_nccl;
 

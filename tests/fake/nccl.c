@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fake.h"
 #include "nccl.h"
@@ -34,6 +35,7 @@ typedef struct clique {
 struct nccl_comm_handle {
     clique *clique;
     int rank;
+    int held; /* by graphs that captured its collectives */
 };
 
 static fake_nccl state = {.version = 22809, .inner = 2};
@@ -118,7 +120,32 @@ nccl_result ncclCommFinalize(nccl_comm comm) {
     return NCCL_OK;
 }
 
+static void *find_in_driver(const char *symbol) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    return driver ? dlsym(driver, symbol) : NULL;
+}
+
+/* The kernels of a communicator that is aborted end. */
+static void end_kernels(void) {
+    fake_cuda *(*gpu)(void) = NULL;
+    void *address = find_in_driver("fake_cuda_state");
+    memcpy(&gpu, &address, sizeof gpu);
+    if (gpu && gpu()->never_ready == 2)
+        __atomic_store_n(&gpu()->never_ready, 0, __ATOMIC_SEQ_CST);
+}
+
+/* NCCL itself waits for ever; a test is to fail instead. */
+static void wait_for_graphs(nccl_comm comm) {
+    int ms = 0;
+    while (__atomic_load_n(&comm->held, __ATOMIC_SEQ_CST) > 0 && ms++ < 10000)
+        usleep(1000);
+    pthread_mutex_lock(&lock);
+    state.stuck_aborts += ms > 10000;
+    pthread_mutex_unlock(&lock);
+}
+
 nccl_result ncclCommDestroy(nccl_comm comm) {
+    wait_for_graphs(comm);
     pthread_mutex_lock(&lock);
     forget(comm);
     pthread_mutex_unlock(&lock);
@@ -129,6 +156,10 @@ nccl_result ncclCommAbort(nccl_comm comm) {
     pthread_mutex_lock(&lock);
     state.aborts++;
     comm->clique->aborted = 1;
+    pthread_mutex_unlock(&lock);
+    end_kernels();
+    wait_for_graphs(comm);
+    pthread_mutex_lock(&lock);
     forget(comm);
     pthread_mutex_unlock(&lock);
     return NCCL_OK;
@@ -178,14 +209,18 @@ static void move(const clique *c, int rank) {
     }
 }
 
-/* In a capture the work is a library's own kernels. */
-static void launch_inner(cu_stream stream) {
+/* In a capture the work is a library's own kernels, and the graph holds the communicator. */
+static void launch_inner(nccl_comm comm, cu_stream stream) {
     static char function[256];
     cu_result (*launch)(const cu_launch_config *, cu_function, void **, void **) = NULL;
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    void *address = driver ? dlsym(driver, "cuLaunchKernelEx") : NULL;
+    void (*hold)(cu_stream, int *) = NULL;
+    void *address = find_in_driver("cuLaunchKernelEx");
     void *none[1] = {NULL};
     memcpy(&launch, &address, sizeof launch);
+    address = find_in_driver("fake_cuda_hold");
+    memcpy(&hold, &address, sizeof hold);
+    if (hold)
+        hold(stream, &comm->held);
     const cu_launch_config config = {.grid = {1, 1, 1}, .block = {1, 1, 1}, .stream = stream};
     for (int i = 0; launch && i < state.inner; ++i)
         (void)launch(&config, (cu_function)(void *)function, none, NULL);
@@ -205,7 +240,7 @@ static nccl_result collect(nccl_comm comm, call mine, cu_stream stream) {
     for (int r = 0; all && r < c->world; ++r)
         move(c, r);
     c->done += all;
-    launch_inner(stream);
+    launch_inner(comm, stream);
     pthread_mutex_unlock(&lock);
     return NCCL_IN_PROGRESS;
 }

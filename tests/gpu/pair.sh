@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # On a machine with two H200s, after tests/gpu/pack.sh: two ranks as threads of one process and as processes of their own, by
-# mailboxes and by NCCL: checks, 10,000 steps whose bits must stay and be alike on both ranks, memcheck, and a rank that is
-# killed. OUT (default build-gpu/out) receives the logs; the last lines are a table of verdicts.
+# mailboxes and by NCCL: checks, 10,000 steps whose bits must stay and be alike on both ranks, memcheck, a rank that is killed, and
+# faults on purpose with steps after them. OUT (default build-gpu/out) receives the logs; the last lines are a table of verdicts.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 pack=build-gpu
@@ -57,7 +57,7 @@ kill_one() {
         >"$out/$1.log" 2>&1 &
     whole=$!
     sleep 15
-    began=$(date +%s)
+    began=$(date +%s%N)
     for file in /proc/[0-9]*/cmdline; do
         process=${file#/proc/}
         process=${process%/cmdline}
@@ -68,14 +68,42 @@ kill_one() {
     status=$?
     verdict=1
     [ "$status" = 3 ] && grep -q 'rank 0: .*rank' "$out/$1.log" && verdict=0
-    printf '%-28s exit %d  %4d s  %s\n' "$1" "$verdict" $(($(date +%s) - began)) "$(grep '^rank 0' "$out/$1.log" | tail -n 1)" \
-        >>"$out/verdicts"
+    printf '%-28s exit %d  %4d ms %s\n' "$1" "$verdict" $((($(date +%s%N) - began) / 1000000)) \
+        "$(grep '^rank 0' "$out/$1.log" | tail -n 2 | tr '\n' ' ')" >>"$out/verdicts"
+}
+
+# fault NAME DIRECTORY FAULT PATTERN STATUS OPTIONS...: ends in that status, and says what matches the pattern.
+fault() {
+    [ -d "$pack/generated/$2-sm_90a" ] || return 0
+    fault_name=$1
+    directory=$2
+    what=$3
+    pattern=$4
+    wanted=$5
+    shift 5
+    began=$(date +%s)
+    timeout "${LIMIT:-200}" "$lathe" run "$pack/generated/$directory-sm_90a" --device cuda --cache "$pack/cache" --steps 5 \
+        --variant 1x1 --timeout 300 --inject "$what" "$@" >"$out/$fault_name.log" 2>&1
+    status=$?
+    verdict=1
+    [ "$status" = "$wanted" ] && grep -q "$pattern" "$out/$fault_name.log" && verdict=0
+    printf '%-28s exit %d  %4d s  %s\n' "$fault_name" "$verdict" $(($(date +%s) - began)) \
+        "$(grep "$pattern" "$out/$fault_name.log" | tail -n 1)" >>"$out/verdicts"
+}
+
+# Each kind of fault on mailboxes: rank, layer and operation are named, and the steps after the rejoin have the bits of before.
+faults() {
+    fault "$1-lost" "$2" lost:1@2 'rank 0: \(layer [0-9]*\|prologue\), .*: rank 1 did not come in time' 0 --rejoin
+    fault "$1-late" "$2" late:0@1:1000 'rank 1: \(layer [0-9]*\|prologue\), .*: rank 0 did not come in time' 0 --rejoin
+    fault "$1-late-within" "$2" late:0@1:50 'outputs identical, ' 0
+    fault "$1-skew" "$2" skew:1 '\(layer [0-9]*\|prologue\), .*: ranks [01] and [01] are not at the same exchange' 0 --rejoin
+    fault "$1-nan" "$2" nan:1@2 'outputs identical, .* NaN on every rank after step 2' 0
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 nvidia-smi topo -m 2>/dev/null
 echo "NCCL: ${LATHE_NCCL:-where the loader finds it}"
-for part in ${PARTS:-block publish nccl tiny ep slice lost memcheck}; do
+for part in ${PARTS:-block publish nccl tiny ep slice lost inject memcheck}; do
     case $part in
     block) both block attention_block-tp2 ;;
     publish) both publish attention_block-tp2-publish ;;
@@ -88,6 +116,12 @@ for part in ${PARTS:-block publish nccl tiny ep slice lost memcheck}; do
     lost)
         kill_one lost-mailbox attention_block-tp2
         kill_one lost-nccl attention_block-tp2-nccl
+        ;;
+    inject)
+        faults inject attention_block-tp2
+        faults inject-publish attention_block-tp2-publish
+        faults inject-tiny muse_spark_tiny-tp2
+        fault inject-nccl attention_block-tp2-nccl lost:1@2 'rank 0: .*did not come within 0.3 s' 3
         ;;
     memcheck) # everything is slow under it, so the ranks wait longer for each other
         for directory in attention_block-tp2 muse_spark_tiny-tp2; do

@@ -1,8 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What --inject takes and what it refuses. */
+ * What --inject takes and what it refuses, and runs that go on after a fault. */
 #include "inject.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+static char said[16384];
+
+/* Steps of two ranks with a fault; the exit status of the program. */
+static int run_with(const char *options) {
+    char command[1024];
+    snprintf(command, sizeof command,
+             LATHE_BINARY " run " LATHE_SOURCE_DIR "/layouts/attention_block.lua --tp 2 --steps 4 "
+                          "--variant 1x1 --timeout 1 %s 2>&1",
+             options);
+    FILE *f = popen(command, "r");
+    cr_assert_not_null(f);
+    said[fread(said, 1, sizeof said - 1, f)] = '\0';
+    const int status = pclose(f);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* All four steps were taken, and those after the fault have the bits of the first. */
+static void goes_on(const char *fault, const char *message) {
+    char options[128];
+    snprintf(options, sizeof options, "--inject %s --rejoin", fault);
+    cr_assert_eq(run_with(options), 0, "%s: %s", fault, said);
+    cr_assert(strstr(said, message) && strstr(said, "layer ") && strstr(said, ", sum_"), "%s: %s",
+              fault, said);
+    cr_assert(strstr(said, "the ranks rejoin\n") && strstr(said, "4 steps") &&
+                  strstr(said, "outputs identical, 3 of 3 alike"),
+              "%s: %s", fault, said);
+}
+
+Test(inject, steps_go_on_after_ranks_rejoin, .timeout = 120) {
+    goes_on("lost:1@2", "rank 0: layer 0, sum_attention_1x1 (sum + residual + norm): rank 1 "
+                        "did not come in time");
+    goes_on("late:1@1:3", "rank 1 did not come in time");
+    goes_on("skew:1", "are not at the same exchange");
+}
+
+Test(inject, a_fault_ends_the_run_otherwise, .timeout = 120) {
+    cr_assert_eq(run_with("--inject lost:0@1"), 3, "%s", said);
+    cr_assert(strstr(said, "rank 0 did not come in time") && strstr(said, "(step 1, after "), "%s",
+              said);
+    cr_assert_eq(run_with("--rejoin"), 2);
+    cr_assert(strstr(said, "--rejoin without '--inject'"), "%s", said);
+}
 
 static void reads(const char *text, lathe_inject_kind kind, int rank, int64_t step, uint64_t ns) {
     lathe_inject f;

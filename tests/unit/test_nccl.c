@@ -224,7 +224,7 @@ Test(nccl, a_rank_that_stops_coming_ends_the_others) {
 typedef struct {
     lathe_meeting *meeting;
     int rank, stuck;
-    lathe_status status;
+    lathe_status status, replayed;
     char message[1024];
     float sum[4], all[8];
     int nodes;
@@ -273,8 +273,10 @@ static void *step(void *context) {
     if (s->status == LATHE_OK)
         s->status = d->ops->copy_out(d, s->all, to, sizeof s->all);
     snprintf(s->message, sizeof s->message, "%s", d->message);
-    if (graph)
+    if (graph) {
+        s->replayed = d->ops->replay(d, graph);
         d->ops->graph_destroy(d, graph);
+    }
     d->ops->release(d, from);
     d->ops->release(d, to);
     d->ops->destroy(d);
@@ -324,6 +326,7 @@ Test(nccl, collectives_end_when_their_stream_does_not) {
     run_steppers(s, 1);
     for (int r = 0; r < 2; ++r) {
         cr_assert_eq(s[r].status, LATHE_PEER_LOST);
+        cr_assert_eq(s[r].replayed, LATHE_PEER_LOST, "a graph without its communicator");
         cr_assert(strstr(s[r].message, "did not come within 1.0 s") ||
                       strstr(s[r].message, "remote"),
                   "%s", s[r].message);

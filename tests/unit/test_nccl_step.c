@@ -3,6 +3,7 @@
  * run, and what becomes of it when a rank is lost. */
 #include "fakes.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #include "files.h"
@@ -105,29 +106,61 @@ Test(nccl_step, an_edge_that_others_imply_is_no_difference) {
                  lathe_message(ranks.engines[0]));
 }
 
+static double read_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* NCCL's abort frees the stream, but comes back only when the graphs are gone. */
 Test(nccl_step, a_lost_rank_ends_the_step_and_the_engine) {
     cr_assert_eq(build(), LATHE_OK, "%s", message);
     lathe_engine *e = ranks.engines[0];
+    float word = 0;
+    gpu->never_ready = 2;
     cr_assert_eq(run(0), LATHE_OK);
-    gpu->never_ready = 1;
+    const double began = read_seconds();
     cr_assert_eq(lathe_finish(e), LATHE_PEER_LOST);
+    cr_assert_lt(read_seconds() - began, 0.3 + 0.5, "later than the bound and half a second");
     cr_assert(strstr(lathe_message(e), "did not come within 0.3 s"), "%s", lathe_message(e));
-    gpu->never_ready = 0;
+    cr_assert(strstr(lathe_message(e), "neither which nor where"), "%s", lathe_message(e));
     cr_assert_eq(run(0), LATHE_INVALID);
     cr_assert_eq(lathe_rejoin(e), LATHE_UNSUPPORTED);
     cr_assert(strstr(lathe_message(e), "build anew"), "%s", lathe_message(e));
+    /* Nor does a second wait find the step well, though the device works on. */
+    cr_assert_eq(lathe_engine_synchronize(e), LATHE_PEER_LOST);
+    cr_assert(strstr(lathe_message(e), "the communicator is gone"), "%s", lathe_message(e));
+    cr_assert_eq(lathe_engine_read(e, "x", -1, 0, &word, sizeof word), LATHE_OK);
+    lathe_ranks_destroy(&ranks);
+    ranks = (lathe_ranks){0};
     cr_assert_eq(nccl->aborts, 1);
+    cr_assert_eq(nccl->stuck_aborts, 0);
+    cr_assert_eq(gpu->blocked, 0, "a call waited for the stream");
+}
+
+/* A stream that even the abort does not free: nothing waits for it. */
+Test(nccl_step, a_stream_that_never_ends_blocks_no_copy) {
+    cr_assert_eq(build(), LATHE_OK, "%s", message);
+    lathe_engine *e = ranks.engines[0];
+    float word = 0;
+    gpu->never_ready = 1;
+    cr_assert_eq(run(0), LATHE_OK);
+    cr_assert_eq(lathe_engine_read(e, "x", -1, 0, &word, sizeof word), LATHE_PEER_LOST);
+    cr_assert_eq(lathe_finish(e), LATHE_PEER_LOST);
+    cr_assert_eq(gpu->blocked, 0);
+    gpu->never_ready = 0;
 }
 
 Test(nccl_step, a_failed_communicator_is_reported) {
     cr_assert_eq(build(), LATHE_OK, "%s", message);
     lathe_engine *e = ranks.engines[1];
-    cr_assert_eq(run(1), LATHE_OK);
     gpu->never_ready = 1;
+    cr_assert_eq(run(1), LATHE_OK);
     nccl->state = NCCL_REMOTE;
     cr_assert_eq(lathe_finish(e), LATHE_PEER_LOST);
     cr_assert(strstr(lathe_message(e), "remote process exited"), "%s", lathe_message(e));
     nccl->state = 0;
+    gpu->never_ready = 0;
 }
 
 Test(nccl_step, is_refused_on_every_rank_without_nccl) {
