@@ -17,7 +17,7 @@
 #define ELEMENTS_PER_THREAD (1 << 20)
 
 /* What the hash of a row, an outlier or a pair of experts is made different by. */
-enum { SALT_ROW = 1, SALT_OUTLIER = 2, SALT_PAIR = 3, SALT_IDLE = 4 };
+enum { SALT_ROW = 1, SALT_OUTLIER = 2, SALT_PAIR = 3, SALT_IDLE = 4, SALT_TOKEN = 5 };
 
 static uint64_t mix(uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -92,6 +92,7 @@ typedef struct {
     bool unkind;
     uint64_t seed;
     uint64_t key;
+    uint64_t rows; /* size of the first dimension */
     uint64_t last; /* size of the last dimension */
     double spread; /* 1 / sqrt(last) */
     /* The row met last, so that neighbours share its hash. Each thread has a tensor of its own. */
@@ -144,9 +145,27 @@ static double weight_value(tensor *t, uint64_t i) {
     return v * row_factor(t, i, -3, 3, 32);
 }
 
+/* Of the embedding, width 1. The head must know it, so the seed alone decides. */
+static double token_value(tensor *t, uint64_t i) {
+    return lathe_synthetic_normal(lathe_synthetic_bits(mix(t->seed + SALT_TOKEN), i));
+}
+
 static double embedding_value(tensor *t, uint64_t i) {
-    const double v = normal_at(t, i) * 0.0625;
+    const double v = token_value(t, i) * 0.0625;
     return t->unkind ? v * row_factor(t, i, -8, 10, 8) : v;
+}
+
+/* A product with a stream of width 1 is about normal, width 1, plus PULL for the one row that
+ * follows the token whose embedding the stream still mostly is: no other row comes near, so that
+ * greedy decoding yields the same tokens however the sums are rounded. */
+#define PULL 8.0
+static double head_value(tensor *t, uint64_t i) {
+    const double v = normal_at(t, i) * t->spread;
+    if (t->unkind)
+        return weight_value(t, i);
+    const uint64_t shift = t->rows > 1 ? 1 + t->seed % (t->rows - 1) : 0;
+    const uint64_t follows = (i / t->last + t->rows - shift) % t->rows;
+    return v + PULL / (double)t->last * token_value(t, follows * t->last + i % t->last);
 }
 
 static double offset_value(tensor *t, uint64_t i) {
@@ -239,6 +258,7 @@ static const struct {
     {"scales", block_scale_value},
     {"global_scale", global_value},
     {"input_scale", input_scale_value},
+    {"head", head_value},
 };
 
 /* NULL for a name that is no kind. */
@@ -331,6 +351,7 @@ static lathe_status read_synthetic(void *context, const lathe_step_source *sourc
     const lathe_step_shape *shape = &source->shape;
     const int64_t last = shape->count > 0 ? shape->dim[shape->count - 1] : 1;
     tensor t = {.unkind = synthetic->unkind, .seed = synthetic->seed, .last = (uint64_t)last};
+    t.rows = shape->count > 0 ? (uint64_t)shape->dim[0] : 1;
     t.key = lathe_synthetic_key(synthetic->seed, name);
     t.spread = 1 / sqrt((double)last);
     stretch s = {&t, find_value(source), source->dtype, (uint64_t)offset, (uint64_t)count, to};

@@ -20,11 +20,12 @@ static const char usage[] =
     "builds such a "
     "directory\n"
     "  --why              say for each kernel which tactic was taken, and why\n"
+    "  --quiet            no line about what was written\n"
     "  --no-scan          leave out the libclang checks\n"
     "  --root DIR         folder of layouts/ and templates/ (default: above LAYOUT)\n";
 
 /* Returns 0 to go on, else the exit status plus one. */
-static int parse(int argc, char **argv, lathe_generate_options *o, bool *why) {
+static int parse(int argc, char **argv, lathe_generate_options *o, bool *why, bool *quiet) {
     const lathe_option options[] = {
         {.name = "--tp", .number = &o->tp, .least = 1, .most = 1024, .required = true},
         {.name = "--deployment", .text = &o->deployment},
@@ -33,6 +34,7 @@ static int parse(int argc, char **argv, lathe_generate_options *o, bool *why) {
         {.name = "--out", .text = &o->out},
         {.name = "--only", .text = &o->only},
         {.name = "--why", .flag = why},
+        {.name = "--quiet", .flag = quiet},
         {.name = "--no-scan", .flag = &o->no_scan},
         {.name = "--root", .text = &o->root},
         {0}};
@@ -46,8 +48,8 @@ static int parse(int argc, char **argv, lathe_generate_options *o, bool *why) {
 
 int lathe_cmd_gen(int argc, char **argv) {
     lathe_generate_options options = {0};
-    bool why = false;
-    const int parsed = parse(argc, argv, &options, &why);
+    bool why = false, quiet = false;
+    const int parsed = parse(argc, argv, &options, &why, &quiet);
     if (parsed != 0)
         return parsed - 1;
     lathe_generate_result *result = malloc(sizeof *result);
@@ -60,7 +62,7 @@ int lathe_cmd_gen(int argc, char **argv) {
         fprintf(stderr, "lathe gen: %s\n", result->message);
     else if (why && result->why)
         fputs(result->why, stdout);
-    if (done)
+    if (done && !quiet)
         printf("%s: %zu kernels, %zu files, hash %s\n", result->directory, result->kernels,
                result->files, result->hash);
     if (done && result->entries_used < result->entries)

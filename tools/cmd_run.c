@@ -12,18 +12,18 @@
 #include "against.h"
 #include "check.h"
 #include "commands.h"
+#include "exit_status.h"
 #include "generated.h"
 #include "image.h"
 #include "input_files.h"
+#include "opened_weights.h"
 #include "processes.h"
 #include "ranks.h"
 #include "seconds.h"
 #include "run_options.h"
 #include "run_steps.h"
 #include "step_files.h"
-#include "synthetic.h"
 #include "watchdog.h"
-#include "weights.h"
 
 const char lathe_cmd_run_summary[] = "build a step and run it, or check it against the references";
 
@@ -36,10 +36,7 @@ typedef struct {
     lathe_ranks ranks;
     lathe_against *against; /* NULL where no other deployment is compared with */
     const lathe_step_table *table;
-    lathe_safetensors *checkpoint;
-    lathe_synthetic synthetic;
-    bool is_synthetic;
-    lathe_weight_reader reader;
+    lathe_opened_weights weights;
     lathe_image *images[LATHE_GROUP_MAX]; /* of weights, read back once */
     int replaced;                         /* values within the step that come from files */
     int runs;                             /* variants and contexts run or checked */
@@ -47,23 +44,9 @@ typedef struct {
     char message[MESSAGE_BYTES];
 } run;
 
-static int exit_status(lathe_status status) {
-    switch (status) {
-    case LATHE_OK:
-        return LATHE_EXIT_OK;
-    case LATHE_NO_DEVICE:
-    case LATHE_DEVICE_FAULT:
-    case LATHE_PEER_LOST:
-    case LATHE_DISAGREE:
-        return LATHE_EXIT_DEVICE;
-    default:
-        return LATHE_EXIT_USAGE;
-    }
-}
-
 static int fail(lathe_status status, const char *message) {
     fprintf(stderr, "lathe run: %s\n", message);
-    return exit_status(status);
+    return lathe_exit_status(status);
 }
 
 static void show_time(const run *r, const char *what) {
@@ -100,26 +83,6 @@ static lathe_options engine_options(run *r) {
     return o;
 }
 
-/* What a directory was generated for cannot be chosen any more, only confirmed. */
-static int check_generated(run *r) {
-    char tp[16];
-    snprintf(tp, sizeof tp, "%d", r->table->tp);
-    const struct {
-        const char *name, *wanted, *found;
-    } options[] = {{"--tp", r->o.tp, tp},
-                   {"--arch", r->o.arch, r->table->arch},
-                   {"--deployment", r->o.deployment, r->table->deployment}};
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; ++i) {
-        if (r->generated.temporary || !options[i].wanted ||
-            strcmp(options[i].wanted, options[i].found) == 0)
-            continue;
-        snprintf(r->message, sizeof r->message, "%s '%s'; %s was generated with '%s'",
-                 options[i].name, options[i].wanted, r->o.target, options[i].found);
-        return fail(LATHE_INVALID, r->message);
-    }
-    return LATHE_EXIT_OK;
-}
-
 static int create_engine(run *r) {
     const lathe_options o = engine_options(r);
     const lathe_status status =
@@ -143,43 +106,23 @@ static int create_engine(run *r) {
     r->o.inject.rank -= r->ranks.first; /* from here on among the ranks of this process */
     if (r->o.inject.rank < 0 || r->o.inject.rank >= r->ranks.count)
         r->o.inject = (lathe_inject){LATHE_INJECT_NOTHING, 0, 0, 0};
-    return check_generated(r);
-}
-
-static bool is_synthetic_name(const char *what) {
-    struct stat st;
-    return (strncmp(what, "calm", 4) == 0 || strncmp(what, "unkind", 6) == 0) &&
-           stat(what, &st) != 0;
+    return lathe_generated_check(&r->generated, r->o.target, r->table, r->o.tp, r->o.arch,
+                                 r->o.deployment, r->message, sizeof r->message) == LATHE_OK
+               ? LATHE_EXIT_OK
+               : fail(LATHE_INVALID, r->message);
 }
 
 static int open_weights(run *r) {
-    r->is_synthetic = lathe_synthetic_parse(r->o.weights, &r->synthetic);
-    if (r->is_synthetic) {
-        r->reader = lathe_synthetic_reader(&r->synthetic);
-        return LATHE_EXIT_OK;
-    }
-    if (is_synthetic_name(r->o.weights)) {
-        snprintf(r->message, sizeof r->message,
-                 "--weights '%s'; allowed: calm:SEED, unkind:SEED with a seed from 0 to 2^64 - 1, "
-                 "or a checkpoint",
-                 r->o.weights);
-        return fail(LATHE_INVALID, r->message);
-    }
-    lathe_status status =
-        lathe_safetensors_open(r->o.weights, &r->checkpoint, r->message, sizeof r->message);
-    if (status == LATHE_OK)
-        status = lathe_weights_check(r->table, r->checkpoint, r->message, sizeof r->message);
-    if (status != LATHE_OK)
-        return fail(status, r->message);
-    r->reader = lathe_weights_checkpoint(r->checkpoint);
-    return LATHE_EXIT_OK;
+    const lathe_status status = lathe_opened_weights_open(r->o.weights, r->table, &r->weights,
+                                                          r->message, sizeof r->message);
+    return status == LATHE_OK ? LATHE_EXIT_OK : fail(status, r->message);
 }
 
 static int build(run *r) {
     lathe_weights weights[LATHE_GROUP_MAX];
     lathe_weight_source sources[LATHE_GROUP_MAX];
     for (int rank = 0; rank < r->ranks.count; ++rank) {
-        weights[rank] = (lathe_weights){r->table, r->ranks.first + rank, r->reader};
+        weights[rank] = (lathe_weights){r->table, r->ranks.first + rank, r->weights.reader};
         sources[rank] = lathe_weights_source(&weights[rank]);
     }
     const lathe_status status =
@@ -195,7 +138,7 @@ static int open_against(run *r) {
                                      .what = r->o.against,
                                      .arch = r->table->arch,
                                      .options = &o,
-                                     .reader = r->reader};
+                                     .reader = r->weights.reader};
     const lathe_status status =
         lathe_against_open(&what, &r->against, r->message, sizeof r->message);
     return status == LATHE_OK ? LATHE_EXIT_OK : fail(status, r->message);
@@ -224,7 +167,7 @@ static int make_images(run *r) {
 }
 
 static int check_step(run *r, int variant, int64_t context, uint64_t seed, int *failed) {
-    const bool unkind = r->is_synthetic && r->synthetic.unkind;
+    const bool unkind = r->weights.is_synthetic && r->weights.synthetic.unkind;
     lathe_check_result result;
     const lathe_check_options o = {.engines = r->ranks.engines,
                                    .ranks = r->ranks.count,
@@ -410,7 +353,7 @@ static void clean_up(run *r) {
         lathe_image_destroy(r->images[rank]);
     lathe_against_close(r->against);
     lathe_ranks_destroy(&r->ranks);
-    lathe_safetensors_close(r->checkpoint);
+    lathe_opened_weights_close(&r->weights);
     lathe_generated_close(&r->generated);
     free(r);
 }

@@ -64,12 +64,33 @@ int lathe_generated_open(const char *target, const char *tp, const char *arch,
                     borrow(arch),
                     borrow("--out"),
                     g->directory,
+                    borrow("--quiet"),
                     borrow("--deployment"),
                     borrow(deployment ? deployment : ""),
                     NULL};
-    const int count = deployment ? 10 : 8;
+    const int count = deployment ? 11 : 9;
     argv[count] = NULL;
     return lathe_cmd_gen(count, argv);
+}
+
+lathe_status lathe_generated_check(const lathe_generated *g, const char *target,
+                                   const lathe_step_table *table, const char *tp, const char *arch,
+                                   const char *deployment, char *message, size_t size) {
+    char found[16];
+    snprintf(found, sizeof found, "%d", table->tp);
+    const struct {
+        const char *name, *wanted, *found;
+    } options[] = {{"--tp", tp, found},
+                   {"--arch", arch, table->arch},
+                   {"--deployment", deployment, table->deployment}};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; ++i) {
+        if (g->temporary || !options[i].wanted || strcmp(options[i].wanted, options[i].found) == 0)
+            continue;
+        snprintf(message, size, "%s '%s'; %s was generated with '%s'", options[i].name,
+                 options[i].wanted, target, options[i].found);
+        return LATHE_INVALID;
+    }
+    return LATHE_OK;
 }
 
 void lathe_generated_close(lathe_generated *g) {

@@ -4,6 +4,8 @@
 #ifndef LATHE_GENERATED_H
 #define LATHE_GENERATED_H
 
+#include "step_table.h"
+
 typedef struct {
     char *directory; /* that holds step.json */
     char *temporary; /* removed on close; NULL where the directory was named */
@@ -13,6 +15,13 @@ typedef struct {
  * wrong has been printed. */
 int lathe_generated_open(const char *target, const char *tp, const char *arch,
                          const char *deployment, lathe_generated *generated);
+/* What a directory was generated for cannot be chosen any more, only confirmed: LATHE_INVALID where
+ * an option (NULL: not given) says something else. */
+LATHE_CHECKED lathe_status lathe_generated_check(const lathe_generated *generated,
+                                                 const char *target, const lathe_step_table *table,
+                                                 const char *tp, const char *arch,
+                                                 const char *deployment, char *message,
+                                                 size_t size);
 void lathe_generated_close(lathe_generated *generated);
 
 #endif

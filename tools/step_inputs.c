@@ -88,27 +88,25 @@ static void choose_lengths(const writer *w) {
         w->lengths[w->requests - 1] = 0;
 }
 
-/* Tokens must be in range, yet the step does not say how many there are: they index the weight that
- * a launch of the prologue reads beside them. */
-static int64_t find_vocabulary(const writer *w) {
-    const lathe_step_ops *ops = &w->variant->prologue;
-    const int tokens = lathe_step_table_find_buffer(w->table, "tokens");
+int64_t lathe_step_inputs_vocabulary(const lathe_step_table *table, int variant) {
+    const lathe_step_ops *ops = &table->variants[variant].prologue;
+    const int tokens = lathe_step_table_find_buffer(table, "tokens");
     int64_t entries = 1;
     for (int i = 0; i < ops->count; ++i) {
         if (ops->ops[i].kind != LATHE_OP_LAUNCH)
             continue;
-        const lathe_step_kernel *k = &w->table->kernels[ops->ops[i].kernel];
+        const lathe_step_kernel *k = &table->kernels[ops->ops[i].kernel];
         bool reads = false;
         for (int a = 0; a < k->arg_count; ++a)
             reads = reads || (tokens >= 0 && ops->ops[i].bindings[a].buffer == tokens);
         for (int a = 0; reads && a < k->arg_count; ++a) {
             const int b = ops->ops[i].bindings[a].buffer;
-            if (b >= 0 && w->table->buffers[b].lifetime == LATHE_LIFETIME_WEIGHT &&
+            if (b >= 0 && table->buffers[b].lifetime == LATHE_LIFETIME_WEIGHT &&
                 k->args[a].shape.count == 2)
                 entries = k->args[a].shape.dim[0];
         }
     }
-    return entries;
+    return entries * table->tp;
 }
 
 /* What stands in a row of padding: any token, any position. */
@@ -122,7 +120,8 @@ static void write_padding(const writer *w, int64_t row, uint64_t entries, int32_
 }
 
 static lathe_status write_tokens(const writer *w) {
-    const uint64_t entries = (uint64_t)find_vocabulary(w) * (uint64_t)w->table->tp;
+    const uint64_t entries =
+        (uint64_t)lathe_step_inputs_vocabulary(w->table, (int)(w->variant - w->table->variants));
     int32_t *tokens = calloc((size_t)w->rows, sizeof *tokens);
     int64_t *positions = calloc((size_t)w->rows, sizeof *positions);
     lathe_status status = LATHE_NO_MEMORY;

@@ -23,4 +23,8 @@ LATHE_CHECKED lathe_status lathe_step_inputs_write(lathe_engine *engine, int var
                                                    const lathe_step_inputs *inputs, char *message,
                                                    size_t size);
 
+/* Token ids that a step takes: 0 .. n - 1. The step does not say how many there are: they index the
+ * weight that a launch of the prologue reads beside them, whose rows the ranks share. */
+int64_t lathe_step_inputs_vocabulary(const lathe_step_table *table, int variant);
+
 #endif

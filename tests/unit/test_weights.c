@@ -236,10 +236,10 @@ Test(synthetic, the_hash_is_pinned) {
 }
 
 Test(synthetic, every_kind_gives_numbers) {
-    static const char *kinds[] = {"weight", "embedding", "gain",         "offset",     "gate",
-                                  "router", "bias",      "global_scale", "input_scale"};
+    static const char *kinds[] = {"weight", "embedding", "gain",         "offset",      "gate",
+                                  "router", "bias",      "global_scale", "input_scale", "head"};
     for (int unkind = 0; unkind < 2; ++unkind)
-        for (size_t k = 0; k < 9; ++k) {
+        for (size_t k = 0; k < 10; ++k) {
             lathe_synthetic s = {unkind == 1, 3};
             float v[512];
             cr_assert_eq(generate(&s, LATHE_SCALAR_F32, kinds[k], "t", 16, 32, 0, 512, v),
