@@ -26,7 +26,7 @@ struct MidSum4x8 {
     // templates/boundary/rows.lua:121, rule
     static constexpr int kThreads = 512;
     // layouts/muse_spark_model.lua:86, attn.parts[0]
-    static constexpr int kSplits = 1;
+    static constexpr int kSplits = 2;
     // layouts/muse_spark_model.lua:86, attn.parts[2]
     static constexpr int kColumns = 8192;
     // templates/boundary/rows.lua:121, rule
@@ -37,7 +37,7 @@ struct MidSum4x8 {
 
 extern "C" __global__ void __launch_bounds__(512, 1)     // 128 registers
     muse_spark_mid_sum_4x8(const bf16 *branch,           // null
-                           const float *branch_partials, // [1, 32, 8192]
+                           const float *branch_partials, // [2, 32, 8192]
                            const float *s,               // [32, 8192]
                            const float *alpha,           // [8192]
                            const float *beta,            // [8192]

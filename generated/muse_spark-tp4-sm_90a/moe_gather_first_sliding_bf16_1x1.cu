@@ -9,7 +9,7 @@
 struct MoeGatherFirstSlidingBf161x1 {
     static constexpr int kRows = 1;       // layouts/muse_spark_model.lua:101, moe.h0[1]
     static constexpr int kWidth = 4096;   // layouts/muse_spark_model.lua:143, pre_expert.gain[0]
-    static constexpr int kSplits = 8;     // layouts/muse_spark_model.lua:101, moe.h0[0]
+    static constexpr int kSplits = 2;     // layouts/muse_spark_model.lua:101, moe.h0[0]
     static constexpr float kEps = 1e-05f; // layouts/muse_spark_model.lua:378, eps of edge.norm
     static constexpr int kCenter = 1;     // layouts/muse_spark_model.lua:378, center of edge.norm
     static constexpr int kWarps = 8;      // templates/moe/pooled.lua:90, rule
@@ -18,7 +18,7 @@ struct MoeGatherFirstSlidingBf161x1 {
 
 extern "C" __global__ void __launch_bounds__(256, 2)                    // 128 registers
     muse_spark_moe_gather_first_sliding_bf16_1x1(const bf16 *columns,   // null
-                                                 const float *partials, // [8, 1, 1024]
+                                                 const float *partials, // [2, 1, 1024]
                                                  const bf16 *gain,      // [4096]
                                                  bf16 *h1,              // [1, 4096]
                                                  Mailbox *mailbox) {    // mailbox

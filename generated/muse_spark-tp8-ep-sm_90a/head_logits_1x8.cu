@@ -17,11 +17,11 @@ struct HeadLogits1x8 {
     static constexpr float kMultiplier = 0.1767766952966369f;
     // layouts/muse_spark_model.lua:410, cap of head.cap
     static constexpr float kCap = 2e+01f;
-    // templates/head/logits.lua:32, rule
+    // templates/head/logits.lua:30, rule
     static constexpr int kTiles = 2;
-    // templates/head/logits.lua:32, rule
+    // templates/head/logits.lua:30, rule
     static constexpr int kWarps = 16;
-    // templates/head/logits.lua:32, rule
+    // templates/head/logits.lua:30, rule
     static constexpr int kSteps = 2;
 };
 

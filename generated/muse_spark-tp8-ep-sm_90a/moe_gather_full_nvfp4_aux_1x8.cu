@@ -9,7 +9,7 @@
 struct MoeGatherFullNvfp4Aux1x8 {
     static constexpr int kRows = 8;         // layouts/muse_spark_model.lua:101, moe.h0[1]
     static constexpr int kWidth = 4096;     // layouts/muse_spark_model.lua:143, pre_expert.gain[0]
-    static constexpr int kSplits = 8;       // layouts/muse_spark_model.lua:101, moe.h0[0]
+    static constexpr int kSplits = 4;       // layouts/muse_spark_model.lua:101, moe.h0[0]
     static constexpr float kEps = 1e-05f;   // layouts/muse_spark_model.lua:378, eps of moe.norm
     static constexpr int kCenter = 1;       // layouts/muse_spark_model.lua:378, center of moe.norm
     static constexpr int kWarps = 8;        // templates/moe/pooled.lua:90, rule
@@ -20,7 +20,7 @@ struct MoeGatherFullNvfp4Aux1x8 {
 
 extern "C" __global__ void __launch_bounds__(256, 2)                    // 128 registers
     muse_spark_moe_gather_full_nvfp4_aux_1x8(const bf16 *columns,       // null
-                                             const float *partials,     // [8, 8, 512]
+                                             const float *partials,     // [4, 8, 512]
                                              const bf16 *gain,          // [4096]
                                              const float *input_gscale, // [1]
                                              u8 *codes,                 // [8, 2048]

@@ -18,7 +18,7 @@ struct AttnRopeFullNvfp4Aux4x8 {
     // layouts/muse_spark_model.lua:82, attn.qkvg[2]
     static constexpr int kWidth = 2304;
     // layouts/muse_spark_model.lua:82, attn.qkvg[0]
-    static constexpr int kSplits = 2;
+    static constexpr int kSplits = 8;
     // layouts/muse_spark_model.lua:440, kv.full[2]
     static constexpr int kPageTokens = 16;
     // layouts/muse_spark_model.lua:440, kv.full[3]
@@ -35,7 +35,7 @@ struct AttnRopeFullNvfp4Aux4x8 {
 
 extern "C" __global__ void __launch_bounds__(128, 8)                    // 64 registers
     muse_spark_attn_rope_full_nvfp4_aux_4x8(const bf16 *qkvg,           // null
-                                            const float *qkvg_partials, // [2, 32, 2304]
+                                            const float *qkvg_partials, // [8, 32, 2304]
                                             const long long *positions, // [32]
                                             const float *rope,          // null
                                             const long long *slots,     // [32]

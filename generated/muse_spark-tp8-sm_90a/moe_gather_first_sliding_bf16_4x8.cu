@@ -9,7 +9,7 @@
 struct MoeGatherFirstSlidingBf164x8 {
     static constexpr int kRows = 32;      // layouts/muse_spark_model.lua:101, moe.h0[1]
     static constexpr int kWidth = 4096;   // layouts/muse_spark_model.lua:143, pre_expert.gain[0]
-    static constexpr int kSplits = 8;     // layouts/muse_spark_model.lua:101, moe.h0[0]
+    static constexpr int kSplits = 4;     // layouts/muse_spark_model.lua:101, moe.h0[0]
     static constexpr float kEps = 1e-05f; // layouts/muse_spark_model.lua:378, eps of edge.norm
     static constexpr int kCenter = 1;     // layouts/muse_spark_model.lua:378, center of edge.norm
     static constexpr int kWarps = 8;      // templates/moe/pooled.lua:90, rule
@@ -18,7 +18,7 @@ struct MoeGatherFirstSlidingBf164x8 {
 
 extern "C" __global__ void __launch_bounds__(256, 2)                    // 128 registers
     muse_spark_moe_gather_first_sliding_bf16_4x8(const bf16 *columns,   // null
-                                                 const float *partials, // [8, 32, 512]
+                                                 const float *partials, // [4, 32, 512]
                                                  const bf16 *gain,      // [4096]
                                                  bf16 *h1,              // [32, 4096]
                                                  Mailbox *mailbox) {    // mailbox

@@ -33,13 +33,13 @@ struct AttnCoreFullNvfp44x8 {
     static constexpr float kScale = 0.9675000000006402f;
     // layouts/muse_spark_model.lua:269, eps of attn.gated
     static constexpr float kEps = 1e-05f;
-    // templates/attention/paged.lua:51, rule
+    // templates/attention/paged.lua:53, rule
     static constexpr int kWarps = 2;
-    // templates/attention/paged.lua:51, rule
+    // templates/attention/paged.lua:53, rule
     static constexpr int kTiles = 1;
-    // templates/attention/paged.lua:51, rule
+    // templates/attention/paged.lua:53, rule
     static constexpr int kSplits = 2;
-    // templates/attention/paged.lua:109, computed
+    // templates/attention/paged.lua:112, computed
     static constexpr int kSlices = 1;
 };
 

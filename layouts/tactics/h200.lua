@@ -8,12 +8,12 @@ return tactics "h200" {
     tactic "gemm/skinny" {
         shape = { kRows = 8, kN = 18432, kK = 8192, kPartials = 1 }, rows = 8,
         choose = {
-            { kSplits = 1, kTiles = 1, kWarps = 4, kSteps = 1 },
-            { kSplits = 1, kTiles = 1, kWarps = 2, kSteps = 2 },
+            { kSplits = 1, kTiles = 1, kWarps = 4, kSteps = 1, kStages = 0 },
+            { kSplits = 1, kTiles = 1, kWarps = 2, kSteps = 2, kStages = 0 },
         },
         record = {
             gpu = "NVIDIA H200", toolkit = "13.0", driver = "580.159.04", date = "2026-11-30", median_us = 75.818, spread_us = 0.19,
-            losers = { -- all of one split
+            losers = { -- all of one split, weights to registers
                 { kTiles = 1, kWarps = 2, kSteps = 2, median_us = 76.462 }, { kTiles = 1, kWarps = 8, kSteps = 1, median_us = 77.538 },
                 { kTiles = 2, kWarps = 4, kSteps = 1, median_us = 77.61 }, { kTiles = 2, kWarps = 8, kSteps = 1, median_us = 78.378 },
                 { kTiles = 1, kWarps = 16, kSteps = 2, median_us = 79.043 }, { kTiles = 2, kWarps = 2, kSteps = 2, median_us = 79.432 },

@@ -46,13 +46,16 @@ local function tiles_max(c)
     return c.kDim > 64 and 1 or math.min(2, query_tiles(c))
 end
 
--- Two blocks a multiprocessor, as far as there are keys for them. Two splits at least: one request
--- may be far longer than the others.
+-- One block of eight warps a multiprocessor, as far as there are keys for them: the launch is a matter of latency, and the last
+-- block folds the splits. Where one request sees everything, or a window is all there is, a block takes one tile, which divides
+-- the queries over more of them; else two, which read the keys half as often. Two splits at least: one request may be far longer
+-- than the others.
 local function default(c, arch)
-    local t = { kWarps = arch.name == "host" and 2 or 4, kTiles = tiles_max(c) }
+    local one = c.kWindow > 0 or c.kRequests == 1
+    local t = { kWarps = arch.name == "host" and 2 or 8, kTiles = one and 1 or tiles_max(c) }
     local blocks = c.kRequests * c.kKvHeads * ceil_div(query_tiles(c), t.kTiles)
-    local wanted = math.max(2, 2 * arch.multiprocessors // blocks)
-    t.kSplits = math.max(1, math.min(wanted, rounds(c, t.kWarps), SPLITS_MAX))
+    local wanted = math.max(2, math.min(33, arch.multiprocessors // blocks))
+    t.kSplits = math.max(1, math.min(wanted, rounds(c, t.kWarps)))
     return t
 end
 

@@ -17,7 +17,7 @@ __device__ __forceinline__ u32x4 publish_packet(f32x4 low, f32x4 high) {
 
 template <class C>
 __device__ void publish_gemm(const bf16 *x, const bf16 *w, Mailbox *y_columns, Mailbox *y_parts) {
-    using S = Stream<C::kRows, C::kN, C::kK, 1, C::kTiles, C::kWarps, C::kSteps>;
+    using S = Stream<C::kRows, C::kN, C::kK, 1, C::kTiles, C::kWarps, C::kSteps, C::kStages>;
     static_assert(S::kWholeTiles, "N must be a multiple of 16");
     u64 *const peers = reinterpret_cast<u64 *>(dynamic_shared());
     float *const shared = reinterpret_cast<float *>(dynamic_shared() + kLamportShared);

@@ -10,12 +10,16 @@ local function with_splits(list)
     return list
 end
 
+local function able(c)
+    return { slices = true, partials = c.kPartials == 1, ring = true }
+end
+
 local function tactics(c, arch)
-    return with_splits(stream.tactics(c, arch, c.kPartials == 1))
+    return with_splits(stream.tactics(c, arch, able(c)))
 end
 
 local function default(c, arch)
-    return with_splits(stream.rule(c, arch, c.kPartials == 1))
+    return with_splits(stream.rule(c, arch, able(c)))
 end
 
 return provider "gemm/skinny" {
@@ -28,9 +32,10 @@ return provider "gemm/skinny" {
         const "kK" { type = "int", min = 16, max = 1048576, doc = "length of a weight row" },
         const "kPartials" { type = "int", option = "partials", default = 0, min = 0, max = 1, doc = "1: fp32 partials" },
         const "kSplits" { type = "int", tactic = true, min = 1, max = 16, doc = "slices of k" },
-        const "kTiles" { type = "int", tactic = true, min = 1, max = 8, doc = "16-row tiles of a block" },
-        const "kWarps" { type = "int", tactic = true, min = 1, max = 32, doc = "warps of a block; they split its k" },
-        const "kSteps" { type = "int", tactic = true, min = 1, max = 4, doc = "steps of 32 k in flight per warp and tile" },
+        const "kTiles" { type = "int", tactic = true, min = 1, max = 16, doc = "16-row tiles of a block" },
+        const "kWarps" { type = "int", tactic = true, min = 1, max = 32, doc = "warps that multiply; they split the block's k" },
+        const "kSteps" { type = "int", tactic = true, min = 1, max = 8, doc = "steps of 32 k that a warp takes at once per tile" },
+        const "kStages" { type = "int", tactic = true, min = 0, max = 16, doc = "stages of the ring of weights; 0: they go to registers" },
     },
     args = {
         arg "x" { dir = "in", dtype = "bf16", shape = { "kRows", "kK" }, port = "gemm.x" },
@@ -40,10 +45,7 @@ return provider "gemm/skinny" {
         arg "y_partials" { dir = "out", dtype = "f32", form = "k_partials", shape = { "kSplits", "kRows", "kN" },
                            port = "gemm.y", when = function(c) return c.kPartials == 1 end },
     },
-    launch = function(c, arch)
-        return { grid = stream.grid(c, c.kSplits), block = c.kWarps * 32, shared = stream.shared(c),
-                 registers = stream.registers(c, arch) }
-    end,
+    launch = function(c, arch) return stream.launch(c, arch, able(c)) end,
     cost = function(c)
         local out = c.kPartials == 1 and 4 * c.kSplits or 2
         return { bytes = 2 * c.kN * c.kK + 2 * c.kRows * c.kK + out * c.kRows * c.kN,

@@ -21,15 +21,13 @@ return provider "head/logits" {
         arg "w" { dir = "in", dtype = "bf16", shape = { "kN", "kK" }, port = "logits.w" },
         arg "logits" { dir = "out", dtype = "f32", shape = { "kRows", "kN" }, port = "soft_cap.logits" },
     },
-    launch = function(c, arch)
-        return { grid = stream.grid(c, 1), block = c.kWarps * 32, shared = stream.shared(c), registers = stream.registers(c, arch) }
-    end,
+    launch = function(c, arch) return stream.launch(c, arch, {}) end,
     cost = function(c)
         return { bytes = 2 * c.kN * c.kK + 2 * c.kRows * c.kK + 4 * c.kRows * c.kN,
                  operations = 2 * c.kRows * c.kN * c.kK + 20 * c.kRows * c.kN }
     end,
-    tactics = function(c, arch) return stream.tactics(c, arch, false) end,
-    default = function(c, arch) return stream.rule(c, arch, false) end,
+    tactics = function(c, arch) return stream.tactics(c, arch, {}) end,
+    default = function(c, arch) return stream.rule(c, arch, {}) end,
     unsupported = stream.unsupported_ragged,
     early = true,
     triggers = true,

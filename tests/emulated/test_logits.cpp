@@ -31,7 +31,7 @@ static void check(const char *name, double scale) {
     k.in("x", {C::kRows, C::kK}).normal(0, scale);
     k.in("w", {C::kN, C::kK}).normal(0, 0.5);
     k.out("logits", {C::kRows, C::kN});
-    using S = Stream<C::kRows, C::kN, C::kK, 1, C::kTiles, C::kWarps, C::kSteps>;
+    using S = Stream<C::kRows, C::kN, C::kK, 1, C::kTiles, C::kWarps, C::kSteps, 0>;
     k.launch({(C::kN + S::kBlockRows - 1) / S::kBlockRows}, S::kThreads,
              C::kWarps * C::kRows * S::kPitch * 4);
     k.repeat(2);

@@ -21,25 +21,36 @@ struct Product {
 };
 struct Tiny : Product {
     static constexpr int kRows = 1, kN = 16, kK = 16, kColumns = 0;
-    static constexpr int kTiles = 1, kWarps = 1, kSteps = 1;
+    static constexpr int kTiles = 1, kWarps = 1, kSteps = 1, kStages = 0;
 };
 struct Odd : Product { // half a block of rows, half a step of k
     static constexpr int kRows = 5, kN = 48, kK = 80, kColumns = 1;
-    static constexpr int kTiles = 2, kWarps = 2, kSteps = 1;
+    static constexpr int kTiles = 2, kWarps = 2, kSteps = 1, kStages = 0;
+};
+struct Ringed : Product { // weights through a ring that goes round
+    static constexpr int kRows = 9, kN = 64, kK = 192, kColumns = 1;
+    static constexpr int kTiles = 2, kWarps = 2, kSteps = 1, kStages = 2;
 };
 struct Real : Product {
     static constexpr int kRows = 8, kN = 256, kK = 1024, kColumns = 0;
-    static constexpr int kTiles = 2, kWarps = 4, kSteps = 2;
+    static constexpr int kTiles = 2, kWarps = 4, kSteps = 2, kStages = 0;
 };
 
 template <class C>
 static void product_constants(Kernel &k) {
-    LATHE_CONSTANTS(k, C, kRows, kN, kK, kColumns, kPartials, kSplits, kTiles, kWarps, kSteps);
+    LATHE_CONSTANTS(k, C, kRows, kN, kK, kColumns, kPartials, kSplits, kTiles, kWarps, kSteps,
+                    kStages);
 }
 
 template <class C>
 static uint32_t product_shared() {
-    return C::kWarps * C::kRows * (C::kTiles * 16 + 4) * 4;
+    return C::kWarps * C::kRows * (C::kTiles * 16 + 4) * 4 +
+           C::kStages * (16 * (C::kWarps * C::kSteps * 64 + 64) + 16);
+}
+
+template <class C>
+static uint32_t product_threads() {
+    return (C::kWarps + (C::kStages > 0 ? 1 : 0)) * 32;
 }
 
 template <class C>
@@ -90,7 +101,7 @@ static void look(const char *name, int ranks, int launches, const u16 *x, const 
     k.out(C::kColumns == 1 ? "y_columns" : "y_parts", {C::kRows, C::kN});
     k.out("all", {ranks, C::kRows, C::kN});
     k.mailbox("mailbox", 2 * C::kRows * C::kN);
-    k.launch({product_blocks<C>()}, C::kWarps * 32, kLamportShared + product_shared<C>());
+    k.launch({product_blocks<C>()}, product_threads<C>(), kLamportShared + product_shared<C>());
     k.repeat(launches);
     k.early();
     k.run();
@@ -217,11 +228,12 @@ template <int kRanks_, int kBf16Each_>
 struct Chain {
     static constexpr int kRanks = kRanks_, kBf16Each = kBf16Each_;
 };
-template <class Ch, int kGathered>
+template <class Ch, int kGathered, int kRing>
 struct ChainProduct {
     static constexpr int kRows = kChainRows, kK = kChainHidden, kColumns = kGathered;
     static constexpr int kN = kGathered == 1 ? kChainHidden / Ch::kRanks : kChainHidden;
     static constexpr int kPartials = 0, kSplits = 1, kTiles = 1, kWarps = 2, kSteps = 1;
+    static constexpr int kStages = kRing;
 };
 template <class Ch, int kGathered, int kPushes>
 struct ChainBoundary : Boundary {
@@ -273,7 +285,7 @@ static void chain_stream(Kernel &boundary, int index, Kernel *before) {
 
 template <class Ch, int kGathered>
 static void add_pushing(Kernels &list, int index) {
-    using C = ChainProduct<Ch, kGathered>;
+    using C = ChainProduct<Ch, kGathered, 0>;
     using B = ChainBoundary<Ch, kGathered, 1>;
     auto product = std::make_unique<Kernel>("plain product", skinny_gemm<C>, lathe_ref_gemm_skinny);
     auto boundary = std::make_unique<Kernel>("boundary that pushes", exchange_residual_norm<B>,
@@ -283,7 +295,7 @@ static void add_pushing(Kernels &list, int index) {
     chain_inputs(*product, index, C::kN, list);
     product->out("y", {C::kRows, C::kN});
     product->null("y_partials");
-    product->launch({product_blocks<C>(), 1}, C::kWarps * 32, product_shared<C>());
+    product->launch({product_blocks<C>(), 1}, product_threads<C>(), product_shared<C>());
     product->early();
     boundary->ranks(Ch::kRanks);
     boundary_constants<B>(*boundary);
@@ -312,7 +324,7 @@ static void publish_unless_rank_1(const bf16 *x, const bf16 *w, Mailbox *y_colum
 // The kernel that makes the chain reads both arguments from one mailbox.
 template <class Ch, int kGathered>
 static void add_publishing(Kernels &list, int index, uint64_t timeout_ns, bool lost) {
-    using C = ChainProduct<Ch, kGathered>;
+    using C = ChainProduct<Ch, kGathered, 2>; // the bits are the same
     using B = ChainBoundary<Ch, kGathered, 0>;
     auto product = std::make_unique<Kernel>(
         "product that publishes", lost ? publish_unless_rank_1<C> : publish_gemm<C>, nullptr);
@@ -326,7 +338,8 @@ static void add_publishing(Kernels &list, int index, uint64_t timeout_ns, bool l
     else
         product->same_as("y_columns", *list[0], "y_columns");
     product->same_as("y_parts", list.empty() ? *product : *list[0], "y_columns");
-    product->launch({product_blocks<C>()}, C::kWarps * 32, kLamportShared + product_shared<C>());
+    product->launch({product_blocks<C>()}, product_threads<C>(),
+                    kLamportShared + product_shared<C>());
     product->early();
     boundary->ranks(Ch::kRanks);
     boundary_constants<B>(*boundary);
@@ -405,6 +418,7 @@ int main() {
     look<Odd>("odd, two ranks", 2, 4, nullptr, nullptr);
     look<Odd>("odd, four ranks", 4, 3, nullptr, nullptr);
     look<Tiny>("tiny, sixteen ranks", 16, 2, nullptr, nullptr);
+    look<Ringed>("through a ring, two ranks", 2, 4, nullptr, nullptr);
     look<Real>("real, two ranks", 2, 2, nullptr, nullptr);
     look_at_payload();
     receive<Summed>("parts of one rank", 1, nullptr);

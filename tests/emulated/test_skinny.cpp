@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm/skinny: both forms, ragged tiles, slices and passes, one to 32 tokens, and as the middle of
-// a stream.
+// gemm/skinny: both forms, ragged tiles, slices and passes, one to 32 tokens, weights to registers
+// or through a ring, with the same bits, and as the middle of a stream.
 #include "harness.h"
 #include "boundary/norm.cuh"
 #include "boundary/residual_norm.cuh"
@@ -16,32 +16,55 @@ void lathe_ref_gemm_skinny(lathe_ref *r);
 
 struct Tiny {
     static constexpr int kRows = 1, kN = 64, kK = 64, kPartials = 0, kSplits = 1;
-    static constexpr int kTiles = 1, kWarps = 1, kSteps = 1;
+    static constexpr int kTiles = 1, kWarps = 1, kSteps = 1, kStages = 0;
 };
 struct Sliced { // the last slice of k is empty
     static constexpr int kRows = 8, kN = 64, kK = 160, kPartials = 1, kSplits = 4;
-    static constexpr int kTiles = 1, kWarps = 2, kSteps = 1;
+    static constexpr int kTiles = 1, kWarps = 2, kSteps = 1, kStages = 0;
 };
 struct Odd { // half a step of k, half a block of rows, idle warps
     static constexpr int kRows = 5, kN = 48, kK = 80, kPartials = 1, kSplits = 2;
-    static constexpr int kTiles = 2, kWarps = 2, kSteps = 1;
+    static constexpr int kTiles = 2, kWarps = 2, kSteps = 1, kStages = 0;
 };
 struct Many { // passes of unequal work
     static constexpr int kRows = 32, kN = 80, kK = 464, kPartials = 0, kSplits = 1;
-    static constexpr int kTiles = 4, kWarps = 4, kSteps = 2;
+    static constexpr int kTiles = 4, kWarps = 4, kSteps = 2, kStages = 0;
 };
 struct Seventeen {
     static constexpr int kRows = 17, kN = 16, kK = 16, kPartials = 0, kSplits = 1;
-    static constexpr int kTiles = 1, kWarps = 1, kSteps = 2;
+    static constexpr int kTiles = 1, kWarps = 1, kSteps = 2, kStages = 0;
 };
 struct Real {
     static constexpr int kRows = 8, kN = 256, kK = 4096, kPartials = 1, kSplits = 2;
-    static constexpr int kTiles = 2, kWarps = 8, kSteps = 2;
+    static constexpr int kTiles = 2, kWarps = 8, kSteps = 2, kStages = 0;
+};
+
+struct Around { // the ring goes round more than once, and so does the window
+    static constexpr int kRows = 8, kN = 80, kK = 256, kPartials = 1, kSplits = 2;
+    static constexpr int kTiles = 5, kWarps = 2, kSteps = 2, kStages = 3;
+};
+struct Passes { // sums of two tiles live through four passes; tokens ahead
+    static constexpr int kRows = 11, kN = 64, kK = 256, kPartials = 0, kSplits = 1;
+    static constexpr int kTiles = 2, kWarps = 2, kSteps = 1, kStages = 3;
+};
+struct PassesOfMany { // the most tokens; those of a pass come with it
+    static constexpr int kRows = 32, kN = 32, kK = 192, kPartials = 1, kSplits = 1;
+    static constexpr int kTiles = 1, kWarps = 3, kSteps = 1, kStages = 1;
+};
+struct Wide { // a piece above half the window
+    static constexpr int kRows = 8, kN = 32, kK = 4096, kPartials = 0, kSplits = 1;
+    static constexpr int kTiles = 1, kWarps = 8, kSteps = 8, kStages = 2;
+};
+
+// A ring changes no bit.
+template <class C>
+struct Registers : C {
+    static constexpr int kStages = 0;
 };
 
 template <class C>
 static void describe(Kernel &k) {
-    LATHE_CONSTANTS(k, C, kRows, kN, kK, kPartials, kSplits, kTiles, kWarps, kSteps);
+    LATHE_CONSTANTS(k, C, kRows, kN, kK, kPartials, kSplits, kTiles, kWarps, kSteps, kStages);
     k.in("w", {C::kN, C::kK}).normal(0, 0.3);
     if (C::kPartials == 0) {
         k.out("y", {C::kRows, C::kN});
@@ -50,9 +73,10 @@ static void describe(Kernel &k) {
         k.null("y");
         k.out("y_partials", {C::kSplits, C::kRows, C::kN});
     }
-    using S = Stream<C::kRows, C::kN, C::kK, C::kSplits, C::kTiles, C::kWarps, C::kSteps>;
+    using S =
+        Stream<C::kRows, C::kN, C::kK, C::kSplits, C::kTiles, C::kWarps, C::kSteps, C::kStages>;
     k.launch({(C::kN + S::kBlockRows - 1) / S::kBlockRows, C::kSplits}, S::kThreads,
-             C::kWarps * C::kRows * S::kPitch * 4);
+             S::kPartBytes + C::kStages * (16 * (C::kWarps * C::kSteps * 64 + 64) + 16));
 }
 
 template <class C>
@@ -61,6 +85,23 @@ static void check(const char *name) {
     k.in("x", {C::kRows, C::kK}).normal(0.1, 2);
     describe<C>(k);
     k.run();
+}
+
+template <class C>
+static void check_ring(const char *name) {
+    Kernel ring(name, skinny_gemm<C>, lathe_ref_gemm_skinny);
+    ring.in("x", {C::kRows, C::kK}).normal(0.1, 2).late();
+    describe<C>(ring);
+    ring.run();
+    Kernel registers(name, skinny_gemm<Registers<C>>, lathe_ref_gemm_skinny);
+    registers.in("x", {C::kRows, C::kK}).normal(0.1, 2);
+    describe<Registers<C>>(registers);
+    registers.run();
+    const char *y = C::kPartials == 0 ? "y" : "y_partials";
+    require(std::memcmp(ring.result(y), registers.result(y),
+                        static_cast<size_t>(C::kSplits * C::kRows * C::kN) *
+                            (C::kPartials == 0 ? 2 : 4)) == 0,
+            "%s: a ring changes bits", name);
 }
 
 // A token of NaN spoils its own row only.
@@ -79,7 +120,7 @@ struct Norm {
 };
 struct Middle {
     static constexpr int kRows = 3, kN = 128, kK = 128, kPartials = 1, kSplits = 2;
-    static constexpr int kTiles = 1, kWarps = 2, kSteps = 1;
+    static constexpr int kTiles = 2, kWarps = 2, kSteps = 1, kStages = 2;
 };
 struct End {
     static constexpr int kRows = 3, kHidden = 128, kSplits = 2, kBranchCenter = 1, kCenter = 1;
@@ -129,6 +170,10 @@ int main() {
     check<Many>("many");
     check<Seventeen>("seventeen tokens");
     check<Real>("real");
+    check_ring<Around>("ring around");
+    check_ring<Passes>("ring of passes");
+    check_ring<PassesOfMany>("ring of passes, many tokens");
+    check_ring<Wide>("ring of wide pieces");
     check_nan();
     check_stream();
     return finish("gemm/skinny");

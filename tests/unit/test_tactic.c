@@ -213,7 +213,7 @@ Test(tactic, weight_kernels_have_a_careful_tactic) {
     cr_assert(lathe_generate(&o, &case_result), "%s", case_result.message);
     const char *step = case_read(case_path("out/step.json"));
     cr_assert(strstr(step, "\"file\": \"attn_qkv_1x8_t1.cu\""));
-    cr_assert(strstr(step, "\"name\": \"kSplits=1,kTiles=1,kWarps=16,kSteps=1\""));
+    cr_assert(strstr(step, "\"name\": \"kSplits=1,kTiles=1,kWarps=16,kSteps=1,kStages=0\""));
     const char *line = strstr(case_result.why, "attn_qkv_1x8, ");
     cr_assert(line && strstr(line, "where the one before does not build"));
     free(case_result.why);

@@ -8,7 +8,8 @@
 
 template <class C>
 __device__ void skinny_gemm(const bf16 *x, const bf16 *w, bf16 *y, float *y_partials) {
-    using S = Stream<C::kRows, C::kN, C::kK, C::kSplits, C::kTiles, C::kWarps, C::kSteps>;
+    using S =
+        Stream<C::kRows, C::kN, C::kK, C::kSplits, C::kTiles, C::kWarps, C::kSteps, C::kStages>;
     static_assert(S::kWholeTiles, "N must be a multiple of 16");
     static_assert(C::kPartials == 1 || C::kSplits == 1, "a whole output has one slice of k");
     float *const shared = reinterpret_cast<float *>(dynamic_shared());

@@ -130,14 +130,47 @@ struct PagedPartial {
     f32x4 o;
 };
 
-__device__ __forceinline__ void paged_fold(PagedPartial &a, f32x2 top_sum, f32x4 o) {
-    const float top = max_f32(a.top, top_sum.x);
+// Adds `count` <= kMany results of the row to what it has so far, in their order. The results come
+// in registers, so that they were loaded together.
+template <int kMany>
+__device__ __forceinline__ void paged_fold(PagedPartial &a, const f32x2 (&top_sum)[kMany],
+                                           const f32x4 (&o)[kMany], int count) {
+    float top = a.top;
+#pragma unroll
+    for (int i = 0; i < kMany; i++)
+        if (i < count)
+            top = max_f32(top, top_sum[i].x);
     const float base = paged_base(top);
-    const float x = exp2_f32(a.top - base);
-    const float y = exp2_f32(top_sum.x - base);
+    const float before = exp2_f32(a.top - base);
     a.top = top;
-    a.sum = a.sum * x + top_sum.y * y;
-    a.o = {a.o.x * x + o.x * y, a.o.y * x + o.y * y, a.o.z * x + o.z * y, a.o.w * x + o.w * y};
+    a.sum *= before;
+    a.o = {a.o.x * before, a.o.y * before, a.o.z * before, a.o.w * before};
+#pragma unroll
+    for (int i = 0; i < kMany; i++) {
+        if (i >= count)
+            continue;
+        const float y = exp2_f32(top_sum[i].x - base);
+        a.sum += top_sum[i].y * y;
+        a.o = {a.o.x + o[i].x * y, a.o.y + o[i].y * y, a.o.z + o[i].z * y, a.o.w + o[i].w * y};
+    }
+}
+
+// Folds what the block's warps left of one of its rows.
+template <class C>
+__device__ __forceinline__ PagedPartial paged_fold_warps(int row, int quad, const float *outputs,
+                                                         const f32x2 *sums) {
+    using Shape = PagedShape<C>;
+    PagedPartial total = {paged_infinity(-1), 0.0f, {0.0f, 0.0f, 0.0f, 0.0f}};
+    f32x2 top_sum[C::kWarps];
+    f32x4 o[C::kWarps];
+#pragma unroll
+    for (int warp = 0; warp < C::kWarps; warp++) {
+        const int at = warp * Shape::kSliceRows + row;
+        top_sum[warp] = shared_load(sums + at);
+        o[warp] = shared_load((const f32x4 *)(outputs + at * Shape::kStride) + quad);
+    }
+    paged_fold<C::kWarps>(total, top_sum, o, C::kWarps);
+    return total;
 }
 
 // Normalises, applies o-norm and gate and writes four channels. Called by whole warps: a row's
@@ -196,26 +229,24 @@ __device__ __forceinline__ bool paged_is_last(const PagedWork &work, u32 *counte
     return last;
 }
 
-// Folds what the splits left of one row, four loads in flight.
+// Folds what the splits left of one row, kMany results under way together.
 template <class C>
 __device__ __forceinline__ PagedPartial paged_fold_splits(int head, int quad, int live,
                                                           const float *partial_o,
                                                           const float *partial_sums) {
+    constexpr int kMany = C::kSplits < 16 ? C::kSplits : 16;
     PagedPartial total = {paged_infinity(-1), 0.0f, {0.0f, 0.0f, 0.0f, 0.0f}};
-    for (int first = 0; first < live; first += 4) {
-        f32x2 top_sum[4];
-        f32x4 o[4];
+    for (int first = 0; first < live; first += kMany) {
+        f32x2 top_sum[kMany];
+        f32x4 o[kMany];
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < kMany; i++) {
             const int split = first + i < live ? first + i : live - 1;
             const int at = split * (C::kRows * C::kHeads) + head;
             top_sum[i] = gpu_load((const f32x2 *)partial_sums + at);
             o[i] = gpu_load((const f32x4 *)(partial_o + (i64)at * C::kDim) + quad);
         }
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (first + i < live)
-                paged_fold(total, top_sum[i], o[i]);
+        paged_fold<kMany>(total, top_sum, o, live - first);
     }
     return total;
 }
@@ -260,12 +291,7 @@ __device__ void paged_attention(const bf16 *q, const bf16 *cache, const int *blo
     for (int i = (int)thread_id(); i < Shape::kSliceRows * Shape::kQuads; i += C::kWarps * 32) {
         const int row = i / Shape::kQuads;
         const int quad = i % Shape::kQuads;
-        PagedPartial total = {paged_infinity(-1), 0.0f, {0.0f, 0.0f, 0.0f, 0.0f}};
-        for (int warp = 0; warp < C::kWarps; warp++) {
-            const int at = warp * Shape::kSliceRows + row;
-            paged_fold(total, shared_load(sums + at),
-                       shared_load((const f32x4 *)(outputs + at * Shape::kStride) + quad));
-        }
+        const PagedPartial total = paged_fold_warps<C>(row, quad, outputs, sums);
         if (work.live == 1) {
             paged_finish<C>(work, first_query + row, quad, total, gate, y);
         } else if (first_query + row < Shape::kQueries) {

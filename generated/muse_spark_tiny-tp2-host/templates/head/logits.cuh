@@ -11,7 +11,7 @@ __device__ __forceinline__ float logits_cap(float z, float cap) {
 
 template <class C>
 __device__ void capped_logits(const bf16 *x, const bf16 *w, float *logits) {
-    using S = Stream<C::kRows, C::kN, C::kK, 1, C::kTiles, C::kWarps, C::kSteps>;
+    using S = Stream<C::kRows, C::kN, C::kK, 1, C::kTiles, C::kWarps, C::kSteps, 0>;
     constexpr float kMultiplier = static_cast<float>(C::kMultiplier),
                     kCap = static_cast<float>(C::kCap);
     float *const shared = reinterpret_cast<float *>(dynamic_shared());
