@@ -97,19 +97,21 @@ static void read_value(reader *r, const lathe_table *t) {
 
 /* What synthetic weights put there; layouts/README.md says what each means. */
 static const char *read_init(const reader *r, const lathe_table *t) {
-    static const char *const kinds[] = {"weight", "embedding",    "offset",      "gain",
-                                        "gate",   "router",       "bias",        "codes",
-                                        "scales", "global_scale", "input_scale", "head"};
+    static const char *const kinds[] = {"weight", "embedding",    "offset",     "gain",
+                                        "gate",   "router",       "bias",       "codes",
+                                        "scales", "global_scale", "input_scale"};
     const char *init = lathe_tree_string_or(r->arena, t, "init", NULL);
     for (size_t i = 0; init && i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i], init) == 0)
             return init;
+    if (init && strncmp(init, "head:", 5) == 0)
+        return init;
     if (init)
         fail(r, t->where,
              lathe_arena_print(r->arena,
                                "tensor \"%s\": field 'init': found \"%s\", allowed: weight "
                                "embedding offset gain gate router bias codes scales global_scale "
-                               "input_scale head",
+                               "input_scale head:TENSOR",
                                t->name, init));
     return NULL;
 }

@@ -158,7 +158,7 @@ local function declare_weights(size, n)
             from = { tensor(PREFIX .. "embed_tokens.weight") { "bf16", size.vocab, H, shard = 0, init = "embedding" } } },
         weight "final.gain" { "bf16", H, from = { tensor(PREFIX .. "norm.weight") { "bf16", H, init = "gain" } } },
         weight "head.w" { "bf16", n.vocab, H,
-            from = { tensor "lm_head.weight" { "bf16", size.vocab, H, shard = 0, init = "head" } } },
+            from = { tensor "lm_head.weight" { "bf16", size.vocab, H, shard = 0, init = "head:" .. PREFIX .. "embed_tokens.weight" } } },
         vector("attn.gain", "input_layernorm.weight", H, "offset"),
         vector("ffn.gain", "pre_feedforward_layernorm.weight", H, "offset"),
         vector("ffn.post.gain", "post_feedforward_layernorm.weight", H, "offset"),

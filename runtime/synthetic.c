@@ -17,7 +17,7 @@
 #define ELEMENTS_PER_THREAD (1 << 20)
 
 /* What the hash of a row, an outlier or a pair of experts is made different by. */
-enum { SALT_ROW = 1, SALT_OUTLIER = 2, SALT_PAIR = 3, SALT_IDLE = 4, SALT_TOKEN = 5 };
+enum { SALT_ROW = 1, SALT_OUTLIER = 2, SALT_PAIR = 3, SALT_IDLE = 4 };
 
 static uint64_t mix(uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -92,9 +92,10 @@ typedef struct {
     bool unkind;
     uint64_t seed;
     uint64_t key;
-    uint64_t rows; /* size of the first dimension */
-    uint64_t last; /* size of the last dimension */
-    double spread; /* 1 / sqrt(last) */
+    uint64_t embedding; /* key of the embedding that a head answers */
+    uint64_t rows;      /* size of the first dimension */
+    uint64_t last;      /* size of the last dimension */
+    double spread;      /* 1 / sqrt(last) */
     /* The row met last, so that neighbours share its hash. Each thread has a tensor of its own. */
     uint64_t row_begin, row_end, row_bits;
 } tensor;
@@ -145,13 +146,8 @@ static double weight_value(tensor *t, uint64_t i) {
     return v * row_factor(t, i, -3, 3, 32);
 }
 
-/* Of the embedding, width 1. The head must know it, so the seed alone decides. */
-static double token_value(tensor *t, uint64_t i) {
-    return lathe_synthetic_normal(lathe_synthetic_bits(mix(t->seed + SALT_TOKEN), i));
-}
-
 static double embedding_value(tensor *t, uint64_t i) {
-    const double v = token_value(t, i) * 0.0625;
+    const double v = normal_at(t, i) * 0.0625;
     return t->unkind ? v * row_factor(t, i, -8, 10, 8) : v;
 }
 
@@ -165,7 +161,9 @@ static double head_value(tensor *t, uint64_t i) {
         return weight_value(t, i);
     const uint64_t shift = t->rows > 1 ? 1 + t->seed % (t->rows - 1) : 0;
     const uint64_t follows = (i / t->last + t->rows - shift) % t->rows;
-    return v + PULL / (double)t->last * token_value(t, follows * t->last + i % t->last);
+    const uint64_t element = follows * t->last + i % t->last;
+    return v + PULL / (double)t->last *
+                   lathe_synthetic_normal(lathe_synthetic_bits(t->embedding, element));
 }
 
 static double offset_value(tensor *t, uint64_t i) {
@@ -270,8 +268,9 @@ static value_function *find_value(const lathe_step_source *s) {
             return block_scale_value;
         return s->shape.count > 1 ? weight_value : offset_value;
     }
+    const size_t length = strcspn(s->init, ":"); /* what follows belongs to "head" */
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i)
-        if (strcmp(kinds[i].init, s->init) == 0)
+        if (strncmp(kinds[i].init, s->init, length) == 0 && kinds[i].init[length] == 0)
             return kinds[i].value;
     return NULL;
 }
@@ -351,6 +350,8 @@ static lathe_status read_synthetic(void *context, const lathe_step_source *sourc
     const lathe_step_shape *shape = &source->shape;
     const int64_t last = shape->count > 0 ? shape->dim[shape->count - 1] : 1;
     tensor t = {.unkind = synthetic->unkind, .seed = synthetic->seed, .last = (uint64_t)last};
+    if (source->init && strncmp(source->init, "head:", 5) == 0)
+        t.embedding = lathe_synthetic_key(synthetic->seed, source->init + 5);
     t.rows = shape->count > 0 ? (uint64_t)shape->dim[0] : 1;
     t.key = lathe_synthetic_key(synthetic->seed, name);
     t.spread = 1 / sqrt((double)last);

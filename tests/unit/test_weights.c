@@ -249,6 +249,23 @@ Test(synthetic, every_kind_gives_numbers) {
         }
 }
 
+/* The head's row of the token that follows t is what a stream like t's embedding calls for. */
+Test(synthetic, a_head_answers_its_embedding) {
+    lathe_synthetic s = {false, 3};
+    static float embedding[16 * 512], head[16 * 512];
+    cr_assert_eq(generate(&s, LATHE_SCALAR_F32, "embedding", "e", 16, 512, 0, 16 * 512, embedding),
+                 LATHE_OK);
+    cr_assert_eq(generate(&s, LATHE_SCALAR_F32, "head:e", "h", 16, 512, 0, 16 * 512, head),
+                 LATHE_OK);
+    for (int t = 0; t < 16; ++t)
+        for (int row = 0; row < 16; ++row) {
+            double logit = 0;
+            for (int i = 0; i < 512; ++i)
+                logit += 16 * (double)embedding[t * 512 + i] * (double)head[row * 512 + i];
+            cr_assert((row == (t + 4) % 16) == (logit > 5), "%d %d %g", t, row, logit);
+        }
+}
+
 Test(synthetic, unkind_experts_tie_and_idle) {
     lathe_synthetic s = {true, 11};
     static float router[64 * 32], bias[64];
