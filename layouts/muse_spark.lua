@@ -15,7 +15,8 @@ local size = {
 
 local function serve(tp, name)
     return deployment { tp = tp, name = name, max_context = 33024, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } },
-                        aux = { 1, 16, 30, 44, 59 }, set = { head = true, ep = name == "ep", w4a16 = name == "w4a16" },
+                        aux = { 1, 16, 30, 44, 59 },
+                        set = { head = true, ep = name == "ep", w4a16 = name == "w4a16", by_nccl = name == "nccl" },
                         provide = muse_spark.providers { tp = tp, splits = 1, ep = name == "ep",
                                                          w4a16 = name == "w4a16", by_nccl = name == "nccl" } }
 end

@@ -125,6 +125,14 @@ local function declare_values(size, n, d)
         value "expert.up_alpha" { "f32", n.fp4_experts, per = "layer" },
         value "expert.alpha" { "f32", n.fp4_experts, per = "layer" },
     }
+    if d.set.by_nccl then -- what a library moves lies in buffers
+        table.insert(values, value "embed.partial" { "bf16", rows, H })
+        table.insert(values, value "embed.e" { "bf16", rows, H })
+    end
+    if d.set.head and d.set.by_nccl then
+        table.insert(values, value "head.best" { "i32", rows, 2 })
+        table.insert(values, value "head.best.all" { "i32", rows, 2 * d.tp })
+    end
     if d.set.head then
         table.insert(values, value "logits" { "f32", rows, n.vocab, output = true })
         table.insert(values, value "next_tokens" { "i32", rows, output = true })
@@ -385,16 +393,29 @@ local function moe(n, k, w4a16)
 end
 
 -- Section 2: the embedding before the layers, the final boundary and the head after them.
-local function embedding()
+local function embedding(d)
     return {
         part "embed.lookup" "lookup" {
-            reads = { tokens = "tokens", table = "embed", faults = "faults" }, writes = { partial = "embed.partial" } },
+            reads = { tokens = "tokens", table = "embed", faults = "faults", rank = d.set.by_nccl and "rank" or nil },
+            writes = { partial = "embed.partial" } },
         part "embed.sum" "rank_sum" { reads = { parts = "embed.partial" }, writes = { a = "embed.e" } },
         part "embed.norm" "embed_norm" { reads = { e = "embed.e" }, writes = { s = "in.s" }, set = { eps = RMS_EPS } },
     }
 end
 
-local function final(d)
+-- The next tokens: of all ranks' logits at once, or of each rank's, and a library gathers those.
+local function next_tokens(n, d)
+    if not d.set.by_nccl then
+        return { part "head.argmax" "argmax" { reads = { logits = "logits" }, writes = { token = "next_tokens" } } }
+    end
+    return {
+        part "head.best" "best" { reads = { logits = "logits" }, writes = { best = "head.best" } },
+        part "head.gather" "best_gather" { reads = { best = "head.best" }, writes = { all = "head.best.all" } },
+        part "head.pick" "pick" { reads = { best = "head.best.all" }, writes = { token = "next_tokens" }, set = { vocab = n.vocab } },
+    }
+end
+
+local function final(n, d)
     local parts = {
         part "final.gather" "gather" { reads = { columns = "moe.f" }, writes = { f = "final.f" } },
         part "final.residual" "residual" {
@@ -408,8 +429,8 @@ local function final(d)
             part "head.logits" "logits" {
                 reads = { x = "hidden", w = "head.w" }, writes = { z = "head.z" }, set = { multiplier = OUTPUT_MULTIPLIER } },
             part "head.cap" "soft_cap" { reads = { z = "head.z" }, writes = { logits = "logits" }, set = { cap = SOFT_CAP } },
-            part "head.argmax" "argmax" { reads = { logits = "logits" }, writes = { token = "next_tokens" } },
         })
+        append(parts, next_tokens(n, d))
     end
     return parts
 end
@@ -445,10 +466,10 @@ local function build_model(size, d)
         weights = declare_weights(size, n),
         caches = { kv("kv.sliding", "sliding"), kv("kv.full", "full") },
         prepare = prepare_parts(d.set.w4a16),
-        prologue = embedding(),
+        prologue = embedding(d),
         kinds = kinds,
         layers = layers,
-        epilogue = final(d),
+        epilogue = final(n, d),
     }
 end
 

@@ -65,6 +65,25 @@ local unpooler_gathers <const> = {
     end,
 }
 
+-- Embedding and head where the library sums and gathers: no rank writes into another's memory.
+local function ends_by_library()
+    return {
+        use "embedding/lookup" { parts = { "embed.lookup" } },
+        use "collective/all_reduce" { parts = { "embed.sum" } },
+        use "embedding/norm" { parts = { "embed.norm" } },
+        use "head/best" { parts = { "head.best" } },
+        use "collective/all_gather_i32" { parts = { "head.gather" } },
+        use "head/pick" { parts = { "head.pick" } },
+    }
+end
+
+local function ends_by_mailbox()
+    return {
+        use "embedding/exchange_embed" { parts = { "embed.lookup", "embed.sum", "embed.norm" } },
+        use "head/exchange_argmax" { parts = { "head.argmax" } },
+    }
+end
+
 local function pick(table_of, name, what)
     return table_of[name] or error("unknown way '" .. tostring(name) .. "' of " .. what)
 end
@@ -75,18 +94,17 @@ local function attention_way(c)
     return c.attention or c.by_nccl and "library" or c.tp < 8 and "push" or c.tp < 16 and "publish" or "library"
 end
 
--- `c`: tp; splits (1: products leave K-split sums); by_nccl: the library sums and gathers wherever it can; attention ("push",
--- "publish", "library"), unpooler ("publish", "library"), which stand for the sum of attention and the columns of the unpooler
--- on several ranks.
+-- `c`: tp; splits (1: products leave K-split sums); by_nccl: the library sums and gathers everything (the model's `set.by_nccl` says so
+-- too); attention ("push", "publish", "library"), unpooler ("publish", "library"), which stand for the sum of attention and the
+-- columns of the unpooler on several ranks.
 local function dense_providers(c)
     local partials, list = { partials = c.splits }, {}
     if c.tp == 1 then
         append(list, dense_on_one_rank(partials))
     else
-        append(list, { use "embedding/exchange_embed" { parts = { "embed.lookup", "embed.sum", "embed.norm" } } })
+        append(list, c.by_nccl and ends_by_library() or ends_by_mailbox())
         append(list, pick(unpooler_gathers, c.unpooler or c.by_nccl and "library" or "publish", "gathering the unpooler's columns")())
         append(list, pick(attention_sums, attention_way(c), "summing attention")(partials))
-        append(list, { use "head/exchange_argmax" { parts = { "head.argmax" } } })
     end
     append(list, {
         use "boundary/norm" { parts = { "in.norm" } }, -- of the first layer, where nothing precedes it

@@ -10,7 +10,7 @@ local size = {
 
 local function serve(tp, name)
     return deployment { tp = tp, name = name, max_context = 128, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } }, aux = { 2 },
-                        set = { head = true, ep = name == "ep", w4a16 = name == "w4a16" },
+                        set = { head = true, ep = name == "ep", w4a16 = name == "w4a16", by_nccl = name == "nccl" },
                         provide = muse_spark.providers { tp = tp, splits = 1, ep = name == "ep",
                                                          w4a16 = name == "w4a16", by_nccl = name == "nccl" } }
 end

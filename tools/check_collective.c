@@ -11,7 +11,9 @@ static lathe_step_kernel *name_collective(const lathe_step_collective *c) {
     if (!k)
         return NULL;
     k->name = c->gather ? "all_gather" : "all_reduce";
-    k->provider = c->gather ? "collective/all_gather" : "collective/all_reduce";
+    k->provider = !c->gather                     ? "collective/all_reduce"
+                  : c->dtype == LATHE_SCALAR_I32 ? "collective/all_gather_i32"
+                                                 : "collective/all_gather";
     k->part_count = 1;
     k->parts = &c->part;
     return k;

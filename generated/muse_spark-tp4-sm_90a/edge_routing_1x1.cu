@@ -21,15 +21,15 @@ struct EdgeRouting1x1 {
     static constexpr int kHistogram = 512;
     // layouts/muse_spark_model.lua:98, meta.cta_expert[0]
     static constexpr int kMaxCtas = 8;
-    // layouts/muse_spark_model.lua:367, scale of edge.routing
+    // layouts/muse_spark_model.lua:375, scale of edge.routing
     static constexpr float kScale = 0.1767766952966369f;
-    // layouts/muse_spark_model.lua:367, epsilon of edge.routing
+    // layouts/muse_spark_model.lua:375, epsilon of edge.routing
     static constexpr float kEpsilon = 1e-15f;
-    // layouts/muse_spark_model.lua:367, bf16_weights of edge.routing
+    // layouts/muse_spark_model.lua:375, bf16_weights of edge.routing
     static constexpr int kBf16Weights = 1;
-    // layouts/muse_spark_model.lua:367, local_experts of edge.routing
+    // layouts/muse_spark_model.lua:375, local_experts of edge.routing
     static constexpr int kLocal = 64;
-    // layouts/muse_spark_model.lua:367, tile of edge.routing
+    // layouts/muse_spark_model.lua:375, tile of edge.routing
     static constexpr int kTile = 8;
     // templates/moe/routing.lua:80, rule
     static constexpr int kWarps = 1;

@@ -8,10 +8,10 @@
 
 struct MoeGatherFullNvfp4Aux1x1 {
     static constexpr int kRows = 1;         // layouts/muse_spark_model.lua:101, moe.h0[1]
-    static constexpr int kWidth = 4096;     // layouts/muse_spark_model.lua:143, pre_expert.gain[0]
+    static constexpr int kWidth = 4096;     // layouts/muse_spark_model.lua:151, pre_expert.gain[0]
     static constexpr int kSplits = 2;       // layouts/muse_spark_model.lua:101, moe.h0[0]
-    static constexpr float kEps = 1e-05f;   // layouts/muse_spark_model.lua:378, eps of moe.norm
-    static constexpr int kCenter = 1;       // layouts/muse_spark_model.lua:378, center of moe.norm
+    static constexpr float kEps = 1e-05f;   // layouts/muse_spark_model.lua:386, eps of moe.norm
+    static constexpr int kCenter = 1;       // layouts/muse_spark_model.lua:386, center of moe.norm
     static constexpr int kWarps = 8;        // templates/moe/pooled.lua:90, rule
     static constexpr int kColumns = 1024;   // layouts/muse_spark_model.lua:101, moe.h0[2]
     static constexpr int kCodeBytes = 2048; // layouts/muse_spark_model.lua:104, moe.codes[1]

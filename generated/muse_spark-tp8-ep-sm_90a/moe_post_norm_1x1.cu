@@ -17,9 +17,9 @@ struct MoePostNorm1x1 {
     static constexpr int kRoutes = 8;
     // layouts/muse_spark_model.lua:110, moe.rows[0]
     static constexpr int kExpertRows = 64;
-    // layouts/muse_spark_model.lua:349, eps of moe.post_norm
+    // layouts/muse_spark_model.lua:357, eps of moe.post_norm
     static constexpr float kEps = 1e-08f;
-    // layouts/muse_spark_model.lua:349, center of moe.post_norm
+    // layouts/muse_spark_model.lua:357, center of moe.post_norm
     static constexpr int kCenter = 1;
     // templates/moe/exchange_tail.lua:19, rule
     static constexpr int kWarps = 16;

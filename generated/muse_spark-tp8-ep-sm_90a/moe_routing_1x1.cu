@@ -21,15 +21,15 @@ struct MoeRouting1x1 {
     static constexpr int kHistogram = 512;
     // layouts/muse_spark_model.lua:98, meta.cta_expert[0]
     static constexpr int kMaxCtas = 8;
-    // layouts/muse_spark_model.lua:367, scale of moe.routing
+    // layouts/muse_spark_model.lua:375, scale of moe.routing
     static constexpr float kScale = 0.1767766952966369f;
-    // layouts/muse_spark_model.lua:367, epsilon of moe.routing
+    // layouts/muse_spark_model.lua:375, epsilon of moe.routing
     static constexpr float kEpsilon = 1e-15f;
-    // layouts/muse_spark_model.lua:367, bf16_weights of moe.routing
+    // layouts/muse_spark_model.lua:375, bf16_weights of moe.routing
     static constexpr int kBf16Weights = 0;
-    // layouts/muse_spark_model.lua:367, local_experts of moe.routing
+    // layouts/muse_spark_model.lua:375, local_experts of moe.routing
     static constexpr int kLocal = 32;
-    // layouts/muse_spark_model.lua:367, tile of moe.routing
+    // layouts/muse_spark_model.lua:375, tile of moe.routing
     static constexpr int kTile = 8;
     // templates/moe/routing.lua:80, rule
     static constexpr int kWarps = 1;

@@ -7,7 +7,7 @@
 #include "prepare/expert_scalars.cuh"
 
 struct PrepareScalars {
-    static constexpr int kExperts = 256; // layouts/muse_spark_model.lua:146, expert.scale13[0]
+    static constexpr int kExperts = 256; // layouts/muse_spark_model.lua:154, expert.scale13[0]
     static constexpr int kLocal = 32;    // layouts/muse_spark_model.lua:124, expert.gate_alpha[0]
 };
 

@@ -13,9 +13,9 @@ struct MoeGemm11x8T1 {
     static constexpr int kCodeBytes = 2048;
     // layouts/muse_spark_model.lua:105, moe.scales[1]
     static constexpr int kBlocks = 256;
-    // layouts/muse_spark_model.lua:152, expert.w13[0]
+    // layouts/muse_spark_model.lua:160, expert.w13[0]
     static constexpr int kExperts = 256;
-    // layouts/muse_spark_model.lua:152, expert.w13[1]
+    // layouts/muse_spark_model.lua:160, expert.w13[1]
     static constexpr int kGateUp = 1024;
     // layouts/muse_spark_model.lua:95, meta.permuted_to_token[0]
     static constexpr int kPermuted = 513;
@@ -27,7 +27,7 @@ struct MoeGemm11x8T1 {
     static constexpr int kOutBytes = 256;
     // layouts/muse_spark_model.lua:108, moe.scales2[1]
     static constexpr int kOutBlocks = 32;
-    // layouts/muse_spark_model.lua:291, tile of moe.gemm1
+    // layouts/muse_spark_model.lua:299, tile of moe.gemm1
     static constexpr int kTile = 8;
     // templates/moe/nvfp4_gemm1.lua:90, rule
     static constexpr int kWarps = 8;

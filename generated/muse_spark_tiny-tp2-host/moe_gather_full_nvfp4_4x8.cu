@@ -8,10 +8,10 @@
 
 struct MoeGatherFullNvfp44x8 {
     static constexpr int kRows = 32;       // layouts/muse_spark_model.lua:101, moe.h0[1]
-    static constexpr int kWidth = 256;     // layouts/muse_spark_model.lua:143, pre_expert.gain[0]
+    static constexpr int kWidth = 256;     // layouts/muse_spark_model.lua:151, pre_expert.gain[0]
     static constexpr int kSplits = 2;      // layouts/muse_spark_model.lua:101, moe.h0[0]
-    static constexpr float kEps = 1e-05f;  // layouts/muse_spark_model.lua:378, eps of moe.norm
-    static constexpr int kCenter = 1;      // layouts/muse_spark_model.lua:378, center of moe.norm
+    static constexpr float kEps = 1e-05f;  // layouts/muse_spark_model.lua:386, eps of moe.norm
+    static constexpr int kCenter = 1;      // layouts/muse_spark_model.lua:386, center of moe.norm
     static constexpr int kWarps = 1;       // templates/moe/pooled.lua:90, rule
     static constexpr int kColumns = 128;   // layouts/muse_spark_model.lua:101, moe.h0[2]
     static constexpr int kCodeBytes = 128; // layouts/muse_spark_model.lua:104, moe.codes[1]

@@ -1,11 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The norm of an embedded row that one block holds: s = fp32(r16(e * rsqrt(mean(e^2) + eps))). The
- * result is compared as fp32 although it was rounded to bf16, so the scale is formed in double: in
- * fp32 an element near a tie would now and then round to the other side. */
+ * Which row of a shard of the table is a token's, and the norm of an embedded row that one block
+ * holds: s = fp32(r16(e * rsqrt(mean(e^2) + eps))). The result is compared as fp32 although it was
+ * rounded to bf16, so the scale is formed in double: in fp32 an element near a tie would now and
+ * then round to the other side. */
 #ifndef LATHE_EMBEDDING_ROW_CUH
 #define LATHE_EMBEDDING_ROW_CUH
 
 #include "boundary/row.cuh"
+
+/* Row of this rank's table of kVocab rows, the ranks' in their order; or -1: another rank's token,
+ * or nobody's. Nobody's token is recorded. */
+template <int kVocab>
+__device__ __forceinline__ int embed_shard_row(int token, u32 rank, u32 world, int *faults) {
+    const long long first = static_cast<long long>(rank) * kVocab;
+    const bool exists = token >= 0 && token < static_cast<long long>(world) * kVocab;
+    if (!exists && thread_id() == 0)
+        gpu_atomic_or(reinterpret_cast<u32 *>(faults), 1u);
+    return token >= first && token < first + kVocab ? static_cast<int>(token - first) : -1;
+}
 
 /* Sum over the block to about 2^-48: each double travels as two floats. `scratch` holds two floats
  * per warp. */

@@ -176,7 +176,7 @@ cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device) {
 }
 cu_result cuDeviceCanAccessPeer(int *possible, cu_device device, cu_device peer) {
     ENTER();
-    *possible = device != peer;
+    *possible = device != peer && !state.no_sharing;
     return CU_OK;
 }
 

@@ -23,7 +23,7 @@ typedef struct {
     int fail_at;     /* the call of this number fails; 0: none */
     int fail_result; /* with this; 0: CUDA_ERROR_UNKNOWN */
     int extra_edge;  /* a capture gets an edge that nobody asked for */
-    int no_sharing;  /* memory cannot be shared with other processes */
+    int no_sharing;  /* memory cannot be shared with other processes, nor addressed by other GPUs */
     int lose_writes; /* what is written into another process's memory does not arrive */
     int never_ready; /* what is put on a stream does not end: 1 ever, 2 before a communicator's
                         abort */

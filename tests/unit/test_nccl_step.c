@@ -98,6 +98,24 @@ Test(nccl_step, is_captured_as_step_json_says) {
     }
 }
 
+/* The whole model: where NCCL makes every exchange, no rank maps or addresses another's memory, so
+ * that ranks may be on several hosts. */
+Test(nccl_step, a_model_by_nccl_needs_no_peer_memory) {
+    lathe_generated_close(&generated);
+    cr_assert_eq(lathe_generated_open(LATHE_SOURCE_DIR "/layouts/muse_spark_tiny.lua", "2",
+                                      "sm_90a", "nccl", &generated),
+                 0);
+    gpu->no_sharing = 1;
+    cr_assert_eq(build(), LATHE_OK, "%s", message);
+    for (int r = 0; r < 2; ++r) {
+        lathe_engine *e = ranks.engines[r];
+        cr_assert_eq(lathe_engine_table(e)->mailbox_count, 0);
+        cr_assert_eq(lathe_engine_compare_graph(e, 0), LATHE_OK, "%s", lathe_message(e));
+        cr_assert_eq(run(r), LATHE_OK, "%s", lathe_message(e));
+        cr_assert_eq(lathe_finish(e), LATHE_OK, "%s", lathe_message(e));
+    }
+}
+
 /* A library orders its own work; what the streams imply is no difference. */
 Test(nccl_step, an_edge_that_others_imply_is_no_difference) {
     gpu->extra_edge = 1;

@@ -44,10 +44,13 @@ static json_t *reach_kernels(const json_t *step) {
     return providers;
 }
 
-/* A collective is an operation of its own; the provider is named after its kind. */
+/* A collective is an operation of its own; the provider is named after its kind, and after its type
+ * where that is i32. */
 static void reach_collective(const json_t *op) {
-    const char *provider = lathe_arena_print(case_arena, "collective/%s",
-                                             json_string_value(json_object_get(op, "kind")));
+    const char *type = json_string_value(json_object_get(op, "dtype"));
+    const char *provider = lathe_arena_print(case_arena, "collective/%s%s",
+                                             json_string_value(json_object_get(op, "kind")),
+                                             strcmp(type, "i32") == 0 ? "_i32" : "");
     reach(provider, "-", "used");
     reach(provider, "from", "bound");
     reach(provider, "to", "bound");

@@ -9,17 +9,6 @@
 #include "boundary/exchange.cuh"
 #include "embedding/row.cuh"
 
-/* Row of this rank's table, or -1: another rank's token, or nobody's. Nobody's token is recorded.
- */
-template <int kVocab>
-__device__ __forceinline__ int exchange_embed_row(int token, const Exchange &e, int *faults) {
-    const long long first = static_cast<long long>(e.rank) * kVocab;
-    const bool exists = token >= 0 && token < static_cast<long long>(e.world) * kVocab;
-    if (!exists && thread_id() == 0)
-        gpu_atomic_or(reinterpret_cast<u32 *>(faults), 1u);
-    return token >= first && token < first + kVocab ? static_cast<int>(token - first) : -1;
-}
-
 template <class C>
 __device__ void exchange_embed(const int *tokens, const bf16 *table, int *faults, float *s,
                                Mailbox *mailbox) {
@@ -31,7 +20,7 @@ __device__ void exchange_embed(const int *tokens, const bf16 *table, int *faults
     grid_wait();
 
     const u32 epoch = lamport_epoch(e);
-    const int row = exchange_embed_row<C::kVocab>(tokens[block_id()], e, faults);
+    const int row = embed_shard_row<C::kVocab>(tokens[block_id()], e.rank, e.world, faults);
     const bf16 *const from = table + (row >= 0 ? static_cast<long long>(row) * C::kHidden : 0);
     const u64 start = static_cast<u64>(block_id()) * C::kHidden * 2;
     for (int octet = static_cast<int>(thread_id()); octet < Shape::kOctets; octet += C::kThreads) {
