@@ -427,11 +427,83 @@ static void write_mailboxes(const lathe_plan *plan, lathe_text *out) {
     close_list(out, first, 2, "],\n");
 }
 
+static void write_table(const lathe_plan *plan, const lathe_table *t, lathe_text *out);
+
+static void write_node(const lathe_plan *plan, const lathe_node *n, lathe_text *out) {
+    switch (n->kind) {
+    case LATHE_NODE_BOOLEAN:
+        lathe_text_print(out, "%s", n->boolean ? "true" : "false");
+        break;
+    case LATHE_NODE_INTEGER:
+        lathe_text_print(out, "%" PRId64, n->integer);
+        break;
+    case LATHE_NODE_REAL:
+        lathe_text_print(out, "%s", lathe_text_real(plan->arena, n->real));
+        break;
+    case LATHE_NODE_STRING:
+        lathe_text_json(out, n->string);
+        break;
+    case LATHE_NODE_TABLE:
+        write_table(plan, n->table, out);
+        break;
+    default:
+        lathe_diag_fail(lathe_arena_diag(plan->arena), plan->model->where,
+                        "checkpoint: found %s, allowed: numbers, strings, booleans and tables",
+                        lathe_tree_found(plan->arena, n));
+    }
+}
+
+/* A list where it has items, else an object. */
+static void write_table(const lathe_plan *plan, const lathe_table *t, lathe_text *out) {
+    const bool list = t->item_count > 0;
+    lathe_text_print(out, list ? "[" : "{");
+    for (size_t i = 0; i < (list ? t->item_count : t->field_count); i++) {
+        lathe_text_print(out, i ? ", " : "");
+        if (!list) {
+            lathe_text_json(out, t->fields[i].key);
+            lathe_text_print(out, ": ");
+        }
+        write_node(plan, list ? &t->items[i] : &t->fields[i].value, out);
+    }
+    lathe_text_print(out, list ? "]" : "}");
+}
+
+static void write_names(const lathe_plan *plan, const char *key, lathe_text *out) {
+    const lathe_table *list = lathe_tree_table_or_null(plan->arena, plan->model->checkpoint, key);
+    lathe_text_print(out, "    \"%s\": [", key);
+    for (size_t i = 0; list && i < list->item_count; i++) {
+        lathe_text_print(out, i ? ", " : "");
+        write_node(plan, &list->items[i], out);
+    }
+    lathe_text_print(out, "]");
+}
+
+static void write_checkpoint(const lathe_plan *plan, lathe_text *out) {
+    const lathe_table *c = plan->model->checkpoint;
+    if (!c)
+        return;
+    const lathe_table *files = lathe_tree_table_or_null(plan->arena, c, "files");
+    bool first = true;
+    lathe_text_print(out, "  \"checkpoint\": {\n    \"files\": {");
+    for (size_t i = 0; files && i < files->field_count; i++) {
+        next_item(out, &first, 6);
+        lathe_text_json(out, files->fields[i].key);
+        lathe_text_print(out, ": ");
+        write_node(plan, &files->fields[i].value, out);
+    }
+    close_list(out, first, 4, "},\n");
+    write_names(plan, "names", out);
+    lathe_text_print(out, ",\n");
+    write_names(plan, "unread", out);
+    lathe_text_print(out, "\n  },\n");
+}
+
 lathe_text lathe_emit_step(const lathe_plan *plan, const char *only, const char *hash) {
     lathe_text out = {.arena = plan->arena};
     lathe_text_print(&out, "{\n  \"arch\": \"%s\",\n", plan->arch->name);
     write_buffers(plan, &out);
     write_ceilings(plan, &out);
+    write_checkpoint(plan, &out);
     lathe_text_print(&out, "  \"deployment\": \"%s\",\n  \"format\": 1,\n", plan->deployment->name);
     write_groups(plan, &out);
     lathe_text_print(&out, "  \"hash\": \"%s\",\n", hash);

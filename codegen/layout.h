@@ -118,6 +118,7 @@ typedef struct {
     size_t kind_count;
     size_t *layers; /* index into kinds */
     size_t layer_count;
+    const lathe_table *checkpoint; /* `files`, `names`, `unread`; NULL: none */
 } lathe_model;
 
 typedef struct {

@@ -334,11 +334,32 @@ static void fail_on_refusals(const reader *r, const lathe_layout *layout) {
                     r->deployment->tp, lathe_text_string(&text));
 }
 
+static void read_names(const reader *r, const lathe_table *t, const char *key) {
+    const lathe_table *list = lathe_tree_table_or_null(r->arena, t, key);
+    for (size_t i = 0; list && i < list->item_count; i++)
+        lathe_tree_item_string(r->arena, list, i, key);
+}
+
+/* What else is known of a checkpoint; the emitter writes it as it stands. */
+static void read_checkpoint(const reader *r, const lathe_table *t) {
+    const lathe_table *c = lathe_tree_table_or_null(r->arena, t, "checkpoint");
+    r->model->checkpoint = c;
+    if (!c)
+        return;
+    lathe_tree_check(r->arena, c, "files names unread", false);
+    read_names(r, c, "names");
+    read_names(r, c, "unread");
+    const lathe_table *files = lathe_tree_table_or_null(r->arena, c, "files");
+    for (size_t i = 0; files && i < files->field_count; i++)
+        lathe_tree_table(r->arena, files, files->fields[i].key);
+}
+
 static void read_model(reader *r, const lathe_table *t) {
     lathe_model *m = r->model;
     m->where = t->where;
-    lathe_tree_check(r->arena, t,
-                     "caches epilogue groups kinds layers prepare prologue values weights", false);
+    lathe_tree_check(
+        r->arena, t,
+        "caches checkpoint epilogue groups kinds layers prepare prologue values weights", false);
     read_groups(r, t);
     add_implicits(r);
     read_list(r, t, "values", "value", read_value);
@@ -353,6 +374,7 @@ static void read_model(reader *r, const lathe_table *t) {
         read_parts(r, t->where, "epilogue", lathe_tree_table_or_null(r->arena, t, "epilogue"));
     read_list(r, t, "kinds", "kind", read_kind);
     read_layers(r, t);
+    read_checkpoint(r, t);
 }
 
 lathe_model *lathe_layout_model(lathe_lua *lua, const lathe_layout *layout,

@@ -470,6 +470,9 @@ local function build_model(size, d)
         kinds = kinds,
         layers = layers,
         epilogue = final(n, d),
+        checkpoint = include "muse_spark_checkpoint.lua" (size, d, {
+            rms_eps = RMS_EPS, post_eps = POST_EPS, qk_scale_factor = QK_SCALE_FACTOR, output_multiplier = OUTPUT_MULTIPLIER,
+            soft_cap = SOFT_CAP, gate_temperature = GATE_TEMPERATURE, theta = ROPE_THETA }),
     }
 end
 

@@ -29,6 +29,7 @@ typedef struct {
 } shard;
 
 struct lathe_safetensors {
+    char *folder;
     shard *shards;
     size_t shard_count;
     const lathe_safetensor **tensors; /* by name */
@@ -184,8 +185,10 @@ static lathe_status parse_header(lathe_safetensors *c, shard *s, size_t *data_st
     for (int i = 0; i < 8; ++i)
         length |= (uint64_t)s->map[i] << (8 * i);
     if (length > HEADER_LIMIT || length > s->bytes - 8)
-        return refuse(c, LATHE_INVALID, s->path, "header of %llu bytes in a file of %zu",
-                      (unsigned long long)length, s->bytes);
+        return refuse(c, LATHE_INVALID, s->path,
+                      "found a header of %llu bytes in a file of %zu, allowed: at most %u, and no "
+                      "more than the file holds",
+                      (unsigned long long)length, s->bytes, HEADER_LIMIT);
     json_error_t error;
     s->header =
         json_loadb((const char *)s->map + 8, (size_t)length, JSON_REJECT_DUPLICATES, &error);
@@ -348,24 +351,25 @@ static lathe_status open_folder(lathe_safetensors *c, const char *folder) {
     return status;
 }
 
+/* Of the file at `path`. */
+static char *find_folder(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
 static lathe_status open_any(lathe_safetensors *c, const char *path) {
     struct stat st;
     if (stat(path, &st) != 0)
         return refuse(c, LATHE_IO, path, "%s", strerror(errno));
+    c->folder = S_ISDIR(st.st_mode) ? strdup(path) : find_folder(path);
+    if (!c->folder)
+        return refuse(c, LATHE_NO_MEMORY, path, "no memory");
     if (S_ISDIR(st.st_mode))
         return open_folder(c, path);
     const size_t length = strlen(path);
     if (length < 5 || strcmp(path + length - 5, ".json") != 0)
         return open_single(c, path);
-    char *folder = strdup(path);
-    if (!folder)
-        return refuse(c, LATHE_NO_MEMORY, path, "no memory");
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        *slash = 0;
-    const lathe_status status = open_index(c, path, slash ? folder : ".");
-    free(folder);
-    return status;
+    return open_index(c, path, c->folder);
 }
 
 lathe_status lathe_safetensors_open(const char *path, lathe_safetensors **checkpoint, char *message,
@@ -401,6 +405,7 @@ void lathe_safetensors_close(lathe_safetensors *c) {
     }
     free(c->shards);
     free(c->tensors);
+    free(c->folder);
     free(c);
 }
 
@@ -413,6 +418,10 @@ const lathe_safetensor *lathe_safetensors_find(const lathe_safetensors *c, const
     const lathe_safetensor *const *t =
         bsearch(name, c->tensors, c->count, sizeof *c->tensors, compare_to_name);
     return t ? *t : NULL;
+}
+
+const char *lathe_safetensors_folder(const lathe_safetensors *c) {
+    return c->folder;
 }
 
 size_t lathe_safetensors_count(const lathe_safetensors *c) {

@@ -28,6 +28,8 @@ LATHE_CHECKED lathe_status lathe_safetensors_open(const char *path, lathe_safete
                                                   char *message, size_t size);
 void lathe_safetensors_close(lathe_safetensors *checkpoint);
 
+/* The folder that the files lie in. */
+const char *lathe_safetensors_folder(const lathe_safetensors *checkpoint);
 /* The tensor of that name, or NULL. */
 const lathe_safetensor *lathe_safetensors_find(const lathe_safetensors *checkpoint,
                                                const char *name);

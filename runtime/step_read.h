@@ -41,6 +41,7 @@ bool lathe_step_read_layers(lathe_step_reader *r, const json_t *object, const in
 bool lathe_step_shape_bytes(lathe_json *j, const lathe_step_shape *shape, int skip,
                             lathe_scalar type, int64_t *bytes);
 
+bool lathe_step_read_checkpoint(lathe_step_reader *r, const json_t *root);
 bool lathe_step_read_weights(lathe_step_reader *r, const json_t *root);
 bool lathe_step_read_kernels(lathe_step_reader *r, const json_t *root);
 bool lathe_step_read_prepare(lathe_step_reader *r, const json_t *root);

@@ -356,10 +356,10 @@ static bool read_head(lathe_step_reader *r, const json_t *root) {
         return json_is_object(root) ? false : lathe_json_fail(j, "allowed: an object");
     if (!refuse_only(j, root))
         return false;
-    if (!lathe_json_object(
-            j, root,
-            "format layout deployment tp arch hash ceilings? limits groups buffers weights "
-            "mailboxes kernels prepare layers variants") ||
+    if (!lathe_json_object(j, root,
+                           "format layout deployment tp arch hash checkpoint? ceilings? limits "
+                           "groups buffers weights "
+                           "mailboxes kernels prepare layers variants") ||
         !lathe_json_name(j, root, "layout", LATHE_NAME_FOLDER, &t->layout) ||
         !lathe_json_name(j, root, "deployment", LATHE_NAME_TEXT, &t->deployment) ||
         !lathe_json_int(j, root, "tp", 1, LARGEST_TP, &tp) ||
@@ -374,8 +374,9 @@ static bool read_root(lathe_step_reader *r, const json_t *root) {
     return read_head(r, root) && read_ceilings(&r->json, root, &r->table->ceilings) &&
            read_limits(&r->json, root, r->table) && read_groups(r, root) &&
            read_layer_kinds(r, root) && read_buffers(r, root) && lathe_step_read_weights(r, root) &&
-           read_mailboxes(r, root) && lathe_step_read_kernels(r, root) &&
-           lathe_step_read_prepare(r, root) && lathe_step_read_variants(r, root);
+           lathe_step_read_checkpoint(r, root) && read_mailboxes(r, root) &&
+           lathe_step_read_kernels(r, root) && lathe_step_read_prepare(r, root) &&
+           lathe_step_read_variants(r, root);
 }
 
 static lathe_status parse_root(lathe_step_reader *r, const char *text, size_t length) {

@@ -86,6 +86,23 @@ typedef struct {
     const lathe_step_source *sources;
 } lathe_step_weight;
 
+/* A file beside the tensors of a checkpoint, and what it must say. */
+typedef struct {
+    const char *name;   /* "config.json" */
+    const char *fields; /* a JSON object: at least these fields, these values */
+} lathe_step_record;
+
+/* What else is known of a checkpoint. */
+typedef struct {
+    bool known; /* false: nothing of the following is checked */
+    int record_count;
+    const lathe_step_record *records;
+    int name_count;
+    const char *const *names; /* patterns; a tensor that matches one is this model's, and is read */
+    int unread_count;
+    const char *const *unread; /* patterns of those that this step does not read nevertheless */
+} lathe_step_checkpoint;
+
 typedef struct {
     const char *name;
     int64_t bytes; /* payload that one rank sends to one peer per exchange */
@@ -210,6 +227,7 @@ typedef struct {
     const lathe_step_buffer *buffers;
     int weight_count;
     const lathe_step_weight *weights;
+    lathe_step_checkpoint checkpoint;
     int mailbox_count;
     const lathe_step_mailbox *mailboxes;
     int kernel_count;

@@ -27,12 +27,6 @@ typedef struct {
 /* Reads from an open checkpoint. The reader is valid as long as the checkpoint. */
 lathe_weight_reader lathe_weights_checkpoint(lathe_safetensors *checkpoint);
 
-/* Checks that every tensor of every layer is in the checkpoint with the dtype and shape that
- * step.json says. All that are missing are listed in `message`, as many as `size` holds. */
-LATHE_CHECKED lathe_status lathe_weights_check(const lathe_step_table *table,
-                                               const lathe_safetensors *checkpoint, char *message,
-                                               size_t size);
-
 /* Fills weight number `weight` for `layer` (-1: not per layer) in the rank's local shape. */
 LATHE_CHECKED lathe_status lathe_weights_fill(const lathe_weights *weights, int weight, int layer,
                                               void *host, size_t bytes, char *message, size_t size);

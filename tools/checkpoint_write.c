@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checkpoint_record.h"
+
 #define NAME_BYTES 512
 #define INDEX "model.safetensors.index.json"
 #define CHUNK ((int64_t)1 << 20) /* elements written at once */
@@ -207,6 +209,9 @@ static lathe_status write_all(writer *w, uint64_t file_bytes) {
     for (int file = 0; status == LATHE_OK && file < w->files; ++file)
         status = write_file(w, file, chunk);
     free(chunk);
+    const lathe_step_checkpoint *c = &w->table->checkpoint;
+    for (int i = 0; status == LATHE_OK && i < c->record_count; ++i)
+        status = lathe_checkpoint_record_write(w->folder, &c->records[i], w->message, w->size);
     return status == LATHE_OK ? write_index(w) : status;
 }
 
@@ -216,6 +221,10 @@ static void remove_files(const writer *w) {
     for (int file = 0; file < w->opened; ++file) {
         format_file(w, file, name, sizeof name);
         snprintf(path, sizeof path, "%s/%s", w->folder, name);
+        unlink(path);
+    }
+    for (int i = 0; i < w->table->checkpoint.record_count; ++i) {
+        snprintf(path, sizeof path, "%s/%s", w->folder, w->table->checkpoint.records[i].name);
         unlink(path);
     }
     snprintf(path, sizeof path, "%s/" INDEX, w->folder);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "checkpoint_check.h"
+
 static bool is_synthetic_name(const char *what) {
     struct stat st;
     return (strncmp(what, "calm", 4) == 0 || strncmp(what, "unkind", 6) == 0) &&
@@ -29,7 +31,7 @@ lathe_status lathe_opened_weights_open(const char *what, const lathe_step_table 
     }
     lathe_status status = lathe_safetensors_open(what, &weights->checkpoint, message, size);
     if (status == LATHE_OK)
-        status = lathe_weights_check(table, weights->checkpoint, message, size);
+        status = lathe_checkpoint_check(table, weights->checkpoint, message, size);
     if (status == LATHE_OK)
         weights->reader = lathe_weights_checkpoint(weights->checkpoint);
     return status;

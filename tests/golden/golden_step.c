@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint_check.h"
 #include "golden_step.h"
 
 #include <criterion/criterion.h>
@@ -42,7 +43,7 @@ static void open_engines(golden_step *f, const char *name, const char *deploymen
     cr_assert_eq(lathe_safetensors_open(path, &f->checkpoint, message, sizeof message), LATHE_OK,
                  "%s", message);
     const lathe_step_table *table = lathe_engine_table(f->engine);
-    cr_assert_eq(lathe_weights_check(table, f->checkpoint, message, sizeof message), LATHE_OK, "%s",
+    cr_assert_eq(lathe_checkpoint_check(table, f->checkpoint, message, sizeof message), LATHE_OK, "%s",
                  message);
     build_ranks(f);
 }

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "checkpoint_check.h"
 #include "checkpoint_write.h"
 #include "commands.h"
 #include "generated.h"
@@ -91,7 +92,8 @@ Test(checkpoint, written_and_read_weights_are_the_same) {
                  message);
     cr_assert_eq(lathe_safetensors_count(c), 5);
     cr_assert_str_neq(lathe_safetensors_at(c, 0)->file, lathe_safetensors_at(c, 4)->file);
-    cr_assert_eq(lathe_weights_check(table, c, message, sizeof message), LATHE_OK, "%s", message);
+    cr_assert_eq(lathe_checkpoint_check(table, c, message, sizeof message), LATHE_OK, "%s",
+                 message);
     const lathe_weights made = {table, 0, reader};
     const lathe_weights read = {table, 0, lathe_weights_checkpoint(c)};
     for (int w = 0; w < table->weight_count; ++w) {

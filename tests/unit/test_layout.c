@@ -54,6 +54,15 @@ Test(layout, unknown_field_of_a_value) {
             "unknown field 'inputs'", "allowed: input output per");
 }
 
+Test(layout, what_is_said_of_a_checkpoint) {
+    REFUSED("layers = {", "checkpoint = { file = {} }, layers = {", "unknown field 'file'",
+            "allowed: files names unread");
+    REFUSED("layers = {", "checkpoint = { names = { 1 } }, layers = {", "names", "found 1");
+    REFUSED("layers = {", "checkpoint = { files = { x = 1 } }, layers = {", "field 'x'", "found 1");
+    REFUSED("layers = {", "checkpoint = { files = { x = { y = type } } }, layers = {",
+            "checkpoint: found", "allowed: numbers, strings");
+}
+
 Test(layout, unknown_field_of_a_part) {
     REFUSED("set = { eps = 1e-5 }", "sets = { eps = 1e-5 }", "case.lua:22: part \"norm\"",
             "unknown field 'sets'", "allowed: reads set writes");

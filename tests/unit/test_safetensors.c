@@ -171,6 +171,16 @@ Test(safetensors, a_header_longer_than_the_file_is_refused) {
     cr_assert(strstr(message, "shorter than 8"));
 }
 
+/* The file is as long as its header says; nothing of it is read. */
+Test(safetensors, a_header_beyond_100_mb_is_refused) {
+    lathe_safetensors *c;
+    put_file("model.safetensors", "{}", 100000001, 0);
+    cr_assert_eq(truncate(in_folder("model.safetensors"), 100000009), 0);
+    cr_assert_eq(lathe_safetensors_open(folder, &c, message, sizeof message), LATHE_INVALID);
+    cr_assert(strstr(message, "found a header of 100000001 bytes"), "%s", message);
+    cr_assert(strstr(message, "at most 100000000"), "%s", message);
+}
+
 Test(safetensors, a_missing_checkpoint_is_named) {
     lathe_safetensors *c;
     cr_assert_eq(lathe_safetensors_open(folder, &c, message, sizeof message), LATHE_IO);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint_check.h"
 #include "synthetic.h"
 #include "weights.h"
 
@@ -161,13 +162,13 @@ Test(weights, all_that_a_checkpoint_lacks_is_listed) {
     f.sources[0].tensor = "model.language_model.layers.{l}.input_layernorm.weight";
     f.sources[0].dtype = LATHE_SCALAR_BF16;
     set_shape(&f.sources[0].shape, 1, 128, 0, 0);
-    cr_assert_eq(lathe_weights_check(&f.table, c, message, sizeof message), LATHE_INVALID);
+    cr_assert_eq(lathe_checkpoint_check(&f.table, c, message, sizeof message), LATHE_INVALID);
     cr_assert_str_eq(message, "missing: b.0\nmissing: b.1");
     f.weight.source_count = 1;
-    cr_assert_eq(lathe_weights_check(&f.table, c, message, sizeof message), LATHE_OK, "%s",
+    cr_assert_eq(lathe_checkpoint_check(&f.table, c, message, sizeof message), LATHE_OK, "%s",
                  message);
     set_shape(&f.sources[0].shape, 2, 64, 2, 0);
-    cr_assert_eq(lathe_weights_check(&f.table, c, message, sizeof message), LATHE_INVALID);
+    cr_assert_eq(lathe_checkpoint_check(&f.table, c, message, sizeof message), LATHE_INVALID);
     cr_assert(strstr(message, "BF16 [128], step.json says BF16 [64, 2]"), "%s", message);
     lathe_safetensors_close(c);
 }

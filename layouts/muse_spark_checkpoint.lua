@@ -1,0 +1,35 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- What stands in a Muse Spark checkpoint beside the tensors that the step reads (section 11): the fields of its two records that
+-- must say the same as the layout. `k` holds the numbers that every size shares.
+
+return function(size, d, k)
+    local types, sparse, theta, excluded = {}, {}, {}, { "lm_head" }
+    for l = 1, size.layers do
+        types[l], sparse[l], theta[l] = "sliding_attention", "sparse", k.theta
+    end
+    for _, l in ipairs(size.full) do
+        types[l + 1], theta[l + 1] = "full_attention", 0
+    end
+    for _, l in ipairs(size.bf16) do
+        excluded[#excluded + 1] = "model.language_model.layers." .. l .. ".mlp.experts*"
+    end
+    local text = {
+        hidden_size = size.hidden, num_hidden_layers = size.layers, num_attention_heads = size.heads,
+        num_key_value_heads = size.kv_heads, head_dim = size.head_dim, vocab_size = size.vocab,
+        rms_norm_eps = k.rms_eps, post_norm_eps = k.post_eps, rope_parameters = { rope_theta = k.theta, rope_type = "default" },
+        layer_rope_theta = theta, layer_types = types, mlp_layer_types = sparse, sliding_window = size.window,
+        final_logit_softcapping = k.soft_cap, output_multiplier = k.output_multiplier, qk_scale_factor = k.qk_scale_factor,
+        residual_gate_temperature = k.gate_temperature, num_local_experts = size.experts, num_experts_per_tok = size.top_k,
+        moe_hidden_size = size.pooled, moe_intermediate_size = size.inter, routed_scaling_factor = 1, num_shared_experts = 0,
+    }
+    return {
+        files = {
+            ["config.json"] = { model_type = "muse_spark", text_config = text },
+            ["hf_quant_config.json"] = {
+                quantization = { quant_algo = "NVFP4", group_size = 16, exclude_modules = { includes = excluded } } },
+        },
+        -- Vision, audio and tokenizer are other programs' business.
+        names = { "model.language_model.*", "lm_head.*" },
+        unread = d.set.w4a16 and { "*_input_scale" } or {},
+    }
+end
