@@ -222,7 +222,9 @@ static lathe_status read_header(const report *r, FILE *file, char **text, size_t
     return LATHE_OK;
 }
 
-static lathe_status read_data(const report *r, FILE *file, size_t offset, lathe_npy *array) {
+/* The file is as long as its header says. */
+static lathe_status check_length(const report *r, FILE *file, size_t offset,
+                                 const lathe_npy *array) {
     const size_t bytes = (size_t)array->count * types[array->type].bytes;
     if (fseek(file, 0, SEEK_END) != 0)
         return refuse(r, LATHE_IO, "%s", strerror(errno));
@@ -230,8 +232,12 @@ static lathe_status read_data(const report *r, FILE *file, size_t offset, lathe_
     if (end < 0 || (size_t)end < offset || (size_t)end - offset != bytes)
         return refuse(r, LATHE_INVALID, "the shape asks for %zu bytes, the file holds %lld", bytes,
                       (long long)end - (long long)offset);
-    if (fseek(file, (long)offset, SEEK_SET) != 0)
-        return refuse(r, LATHE_IO, "%s", strerror(errno));
+    return fseek(file, (long)offset, SEEK_SET) == 0 ? LATHE_OK
+                                                    : refuse(r, LATHE_IO, "%s", strerror(errno));
+}
+
+static lathe_status read_data(const report *r, FILE *file, lathe_npy *array) {
+    const size_t bytes = (size_t)array->count * types[array->type].bytes;
     array->data = malloc(bytes ? bytes : 1);
     if (!array->data)
         return refuse(r, LATHE_NO_MEMORY, "no memory for %zu bytes", bytes);
@@ -240,7 +246,8 @@ static lathe_status read_data(const report *r, FILE *file, size_t offset, lathe_
     return LATHE_OK;
 }
 
-static lathe_status read_open(const report *r, FILE *file, lathe_npy *array) {
+/* Type and shape; the file stands where its data begins. */
+static lathe_status read_shape(const report *r, FILE *file, lathe_npy *array) {
     char *text = NULL;
     size_t offset = 0;
     lathe_status status = read_header(r, file, &text, &offset);
@@ -249,22 +256,33 @@ static lathe_status read_open(const report *r, FILE *file, lathe_npy *array) {
     if (status == LATHE_OK)
         status = count_elements(r, array);
     if (status == LATHE_OK)
-        status = read_data(r, file, offset, array);
+        status = check_length(r, file, offset, array);
     free(text);
+    return status;
+}
+
+static lathe_status read_file(const report *r, bool data, lathe_npy *array) {
+    memset(array, 0, sizeof *array);
+    FILE *file = fopen(r->path, "rb");
+    if (!file)
+        return refuse(r, LATHE_IO, "%s", strerror(errno));
+    lathe_status status = read_shape(r, file, array);
+    if (status == LATHE_OK && data)
+        status = read_data(r, file, array);
+    if (status != LATHE_OK)
+        lathe_npy_destroy(array);
+    fclose(file);
     return status;
 }
 
 lathe_status lathe_npy_read(const char *path, lathe_npy *array, char *message, size_t size) {
     const report r = {path, message, size};
-    memset(array, 0, sizeof *array);
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return refuse(&r, LATHE_IO, "%s", strerror(errno));
-    const lathe_status status = read_open(&r, file, array);
-    if (status != LATHE_OK)
-        lathe_npy_destroy(array);
-    fclose(file);
-    return status;
+    return read_file(&r, true, array);
+}
+
+lathe_status lathe_npy_read_header(const char *path, lathe_npy *array, char *message, size_t size) {
+    const report r = {path, message, size};
+    return read_file(&r, false, array);
 }
 
 /* The header padded so that the data starts at a multiple of 64, as numpy does. Returns its length.

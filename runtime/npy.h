@@ -37,6 +37,10 @@ const char *lathe_npy_type_name(lathe_npy_type type);
  * with it. */
 LATHE_CHECKED lathe_status lathe_npy_read(const char *path, lathe_npy *array, char *message,
                                           size_t size);
+/* The same without the data, which stays NULL: type and shape, and that the file is as long as they
+ * say. */
+LATHE_CHECKED lathe_status lathe_npy_read_header(const char *path, lathe_npy *array, char *message,
+                                                 size_t size);
 /* Writes a whole file: type, rank, shape and data of `array`. */
 LATHE_CHECKED lathe_status lathe_npy_write(const char *path, const lathe_npy *array, char *message,
                                            size_t size);

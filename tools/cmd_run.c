@@ -390,8 +390,18 @@ static int follow_parent(const run *r) {
                : LATHE_EXIT_OK;
 }
 
+static int check_rank_folders(run *r) {
+    if (!r->o.inputs)
+        return LATHE_EXIT_OK;
+    const lathe_status status =
+        lathe_input_files_check_ranks(r->o.inputs, r->table->tp, r->message, sizeof r->message);
+    return status == LATHE_OK ? LATHE_EXIT_OK : fail(status, r->message);
+}
+
 static int run_here(run *r) {
     int status = create_engine(r);
+    if (status == LATHE_EXIT_OK)
+        status = check_rank_folders(r);
     if (r->o.device == LATHE_DEVICE_HOST)
         lathe_watchdog_start(r->ranks.count);
     if (status == LATHE_EXIT_OK)

@@ -55,6 +55,40 @@ lathe_status lathe_input_files_open(const char *folder, char *message, size_t si
     return LATHE_INVALID;
 }
 
+/* Whether it is named like a folder of a rank, but of none of `ranks`; one rank has no folder. */
+static bool is_of_no_rank(const char *name, int ranks) {
+    char own[16];
+    if (name[0] != 'r' || !name[1] || name[1 + strspn(name + 1, "0123456789")])
+        return false;
+    for (int rank = 0; ranks > 1 && rank < ranks; ++rank) {
+        snprintf(own, sizeof own, "r%d", rank);
+        if (strcmp(name, own) == 0)
+            return false;
+    }
+    return true;
+}
+
+lathe_status lathe_input_files_check_ranks(const char *folder, int ranks, char *message,
+                                           size_t size) {
+    char path[4096], allowed[64] = "none, the step has one rank";
+    struct stat st;
+    lathe_status status = LATHE_OK;
+    DIR *d = opendir(folder);
+    if (ranks > 1)
+        snprintf(allowed, sizeof allowed, "r0 to r%d, the step has %d ranks", ranks - 1, ranks);
+    for (const struct dirent *e; d && status == LATHE_OK && (e = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (!is_of_no_rank(e->d_name, ranks) || stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+            continue;
+        snprintf(message, size, "--inputs %s: folders of ranks: found %s; allowed: %s", folder,
+                 e->d_name, allowed);
+        status = LATHE_INVALID;
+    }
+    if (d)
+        closedir(d);
+    return status;
+}
+
 /* ---- shapes ---- */
 
 /* Sizes from each dimension on: [4, 2, 3] gives 24, 6, 3. Dimensions of 1 do not count. */
@@ -121,7 +155,7 @@ static lathe_status add_file(walk *w, const char *name, int rank) {
 
 static lathe_status list_folder(walk *w, int rank) {
     char path[4096];
-    lathe_check_folder(rank < 0 ? 1 : w->o->ranks, w->o->folder, rank, path, sizeof path);
+    lathe_check_folder(rank < 0 ? 1 : w->c.table->tp, w->o->folder, rank, path, sizeof path);
     DIR *folder = opendir(path);
     if (!folder)
         return rank >= 0 ? LATHE_OK : refuse(w, LATHE_IO, "%s: %s", path, strerror(errno));
@@ -143,7 +177,7 @@ static int compare_files(const void *a, const void *b) {
 
 static lathe_status list_files(walk *w) {
     lathe_status status = list_folder(w, -1);
-    for (int rank = 0; status == LATHE_OK && w->o->ranks > 1 && rank < w->o->ranks; ++rank)
+    for (int rank = 0; status == LATHE_OK && w->c.table->tp > 1 && rank < w->c.table->tp; ++rank)
         status = list_folder(w, rank);
     if (w->file_count > 0)
         qsort(w->files, (size_t)w->file_count, sizeof *w->files, compare_files);
@@ -243,18 +277,18 @@ static lathe_status check_array(walk *w, const char *folder, const char *name,
 static lathe_status place_value(walk *w, int rank, const char *name, const lathe_step_value *v) {
     char folder[4096];
     lathe_npy array;
-    input_file *f = w->o->ranks > 1 ? find_file(w, name, rank) : NULL;
+    input_file *f = w->c.table->tp > 1 ? find_file(w, name, rank) : NULL;
     if (!f)
         f = find_file(w, name, -1);
     if (!f)
         return LATHE_OK;
     f->placed = f->value = true;
-    lathe_check_folder(f->rank < 0 ? 1 : w->o->ranks, w->o->folder, f->rank, folder, sizeof folder);
-    lathe_status status = lathe_named_read(folder, name, &array, w->c.message, w->c.size);
-    if (status == LATHE_OK)
-        status = check_array(w, folder, name, v, &array);
-    lathe_npy_destroy(&array);
-    return status;
+    lathe_check_folder(f->rank < 0 ? 1 : w->c.table->tp, w->o->folder, f->rank, folder,
+                       sizeof folder);
+    bool found;
+    const lathe_status status =
+        lathe_named_read_header(folder, name, &array, &found, w->c.message, w->c.size);
+    return status == LATHE_OK ? check_array(w, folder, name, v, &array) : status;
 }
 
 static lathe_status walk_launch(walk *w, int index, bool step) {
@@ -334,7 +368,8 @@ static void list_names(const walk *w, const char *name, char *text, size_t size)
 
 static lathe_status refuse_file(walk *w, const input_file *f) {
     char folder[4096], names[4096];
-    lathe_check_folder(f->rank < 0 ? 1 : w->o->ranks, w->o->folder, f->rank, folder, sizeof folder);
+    lathe_check_folder(f->rank < 0 ? 1 : w->c.table->tp, w->o->folder, f->rank, folder,
+                       sizeof folder);
     if (f->rank < 0 && !w->step_inputs && is_step_input(w, f->name))
         return refuse(w, LATHE_INVALID,
                       "%s/%s.npy: a step input without tokens.npy; allowed: all inputs of a step "

@@ -16,6 +16,10 @@ typedef struct {
 /* Refuses what is no folder. */
 LATHE_CHECKED lathe_status lathe_input_files_open(const char *folder, char *message, size_t size);
 
+/* Refuses a folder rN of a rank that the step has not: nobody would read it. */
+LATHE_CHECKED lathe_status lathe_input_files_check_ranks(const char *folder, int ranks,
+                                                         char *message, size_t size);
+
 /* Refuses a file whose name is no step input and no value that a launch reads, and one of another
  * type or shape. *values: how many values within the step will be replaced. */
 LATHE_CHECKED lathe_status lathe_input_files_check(const lathe_input_files *files, int *values,

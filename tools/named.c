@@ -53,6 +53,15 @@ lathe_status lathe_named_read(const char *folder, const char *name, lathe_npy *a
     return lathe_npy_read(path, array, message, size);
 }
 
+lathe_status lathe_named_read_header(const char *folder, const char *name, lathe_npy *array,
+                                     bool *found, char *message, size_t size) {
+    char path[PATH_BYTES];
+    memset(array, 0, sizeof *array);
+    const lathe_status status = format_path(folder, name, path, message, size);
+    *found = status == LATHE_OK && access(path, F_OK) == 0;
+    return *found ? lathe_npy_read_header(path, array, message, size) : status;
+}
+
 lathe_status lathe_named_check(const char *name, const lathe_npy *array, lathe_scalar dtype,
                                int64_t count, char *message, size_t size) {
     const lathe_npy_type type = lathe_named_type(dtype);

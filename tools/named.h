@@ -17,6 +17,10 @@ void lathe_named_format(const char *buffer, int layer, char *name, size_t size);
 /* Reads FOLDER/NAME.npy. A missing file is no failure: array->data is NULL then. */
 LATHE_CHECKED lathe_status lathe_named_read(const char *folder, const char *name, lathe_npy *array,
                                             char *message, size_t size);
+/* Type and shape of FOLDER/NAME.npy without its data; *found: there is such a file. */
+LATHE_CHECKED lathe_status lathe_named_read_header(const char *folder, const char *name,
+                                                   lathe_npy *array, bool *found, char *message,
+                                                   size_t size);
 /* Refuses an array of another type or number of elements. */
 LATHE_CHECKED lathe_status lathe_named_check(const char *name, const lathe_npy *array,
                                              lathe_scalar dtype, int64_t count, char *message,

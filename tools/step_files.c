@@ -49,9 +49,10 @@ bool lathe_step_files_exist(const char *folder) {
 /* Elements of a file, or -1 where there is none. */
 static lathe_status count_elements(const reader *r, const char *name, int64_t *count) {
     lathe_npy array;
-    const lathe_status status = lathe_named_read(r->folder, name, &array, r->message, r->size);
-    *count = status == LATHE_OK && array.data ? array.count : -1;
-    lathe_npy_destroy(&array);
+    bool found;
+    const lathe_status status =
+        lathe_named_read_header(r->folder, name, &array, &found, r->message, r->size);
+    *count = status == LATHE_OK && found ? array.count : -1;
     return status;
 }
 

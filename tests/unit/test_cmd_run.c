@@ -15,6 +15,7 @@
 #include "run_options.h"
 
 #define TOY LATHE_SOURCE_DIR "/layouts/toy.lua"
+#define TINY LATHE_SOURCE_DIR "/generated/muse_spark_tiny-tp2-host"
 
 static int run(const char *const *arguments) {
     char *argv[32] = {(char *)(uintptr_t) "run"};
@@ -88,10 +89,9 @@ Test(cmd_run, an_option_that_would_be_ignored_is_refused) {
 }
 
 Test(cmd_run, what_a_directory_was_generated_for_cannot_be_changed) {
-    static const char tiny[] = LATHE_SOURCE_DIR "/generated/muse_spark_tiny-tp2-host";
-    REFUSED("--tp '4'", tiny, "--tp", "4");
-    REFUSED("was generated with 'host'", tiny, "--arch", "sm_90a");
-    REFUSED("--deployment 'ep'", tiny, "--deployment", "ep");
+    REFUSED("--tp '4'", TINY, "--tp", "4");
+    REFUSED("was generated with 'host'", TINY, "--arch", "sm_90a");
+    REFUSED("--deployment 'ep'", TINY, "--deployment", "ep");
 }
 
 Test(cmd_run, help_is_no_failure, .init = cr_redirect_stdout) {
@@ -138,6 +138,28 @@ static void write_array(const char *name, int rank, const int64_t *shape) {
     cr_assert_eq(lathe_npy_write(path, &a, message, sizeof message), LATHE_OK, "%s", message);
 }
 
+/* A file of two dimensions whose elements are a hole. */
+static void write_header(const char *name, int64_t rows, int64_t columns) {
+    char path[128], header[118];
+    snprintf(path, sizeof path, "%s/%s.npy", folder, name);
+    FILE *f = fopen(path, "wb");
+    cr_assert(f);
+    snprintf(header, sizeof header,
+             "{'descr': '<u2', 'fortran_order': False, 'shape': (%lld, %lld)}", (long long)rows,
+             (long long)columns);
+    memset(header + strlen(header), ' ', sizeof header - strlen(header));
+    fwrite("\x93NUMPY\x01\x00\x76\x00", 1, 10, f);
+    fwrite(header, 1, sizeof header, f);
+    cr_assert_eq(fclose(f), 0);
+    cr_assert_eq(truncate(path, 128 + rows * columns * 2), 0);
+}
+
+static void add_folder(const char *name) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    cr_assert_eq(mkdir(path, 0777), 0);
+}
+
 #define WRITE(name, ...)                                                                           \
     write_array(name, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                   \
                 (const int64_t[]){__VA_ARGS__})
@@ -178,6 +200,32 @@ Test(inputs, a_shape_of_the_same_count_is_refused) {
             "--inputs", folder);
     WRITE("L00.h", 8 * 224);
     REFUSED("found the shape [1792]", TOY, "--check", "--variant", "1x8", "--inputs", folder);
+}
+
+/* Only headers are read before the run, and what they say is compared with the files' lengths. */
+Test(inputs, a_large_file_is_judged_by_its_header) {
+    char path[128];
+    WRITE("L00.h", 8, 224);
+    snprintf(path, sizeof path, "%s/L00.h.npy", folder);
+    cr_assert_eq(truncate(path, 128 + 8 * 224 * 2 - 1), 0);
+    REFUSED("the shape asks for 3584 bytes, the file holds 3583", TOY, "--check", "--variant",
+            "1x8", "--inputs", folder);
+    write_header("L00.h", 8, (int64_t)1 << 36); /* a hole of a TiB */
+    REFUSED("found the shape [8, 68719476736]; allowed: [8, 224]", TOY, "--check", "--variant",
+            "1x8", "--inputs", folder);
+}
+
+Test(inputs, a_folder_of_a_rank_that_the_step_has_not_is_refused) {
+    WRITE("L00.h", 8, 224);
+    add_folder("r0");
+    REFUSED("folders of ranks: found r0; allowed: none, the step has one rank", TOY, "--check",
+            "--variant", "1x8", "--inputs", folder);
+    add_folder("r1");
+    add_folder("r");
+    add_folder("runs");
+    add_folder("r2");
+    REFUSED("folders of ranks: found r2; allowed: r0 to r1, the step has 2 ranks", TINY, "--check",
+            "--variant", "1x8", "--inputs", folder);
 }
 
 Test(inputs, replaced_values_are_counted) {

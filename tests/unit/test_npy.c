@@ -67,6 +67,8 @@ Test(npy, every_type_and_rank_returns_as_written) {
                 cr_assert_eq(b.shape[d], a.shape[d]);
             cr_assert_eq(memcmp(b.data, data, (size_t)a.count * lathe_npy_item_bytes(a.type)), 0);
             lathe_npy_destroy(&b);
+            cr_assert_eq(lathe_npy_read_header(path, &b, message, sizeof message), LATHE_OK);
+            cr_assert(b.type == a.type && b.rank == a.rank && b.count == a.count && !b.data);
         }
 }
 
