@@ -17,13 +17,14 @@ static inline void *fake_open(const char *library, const char *symbol) {
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     cr_assert_not_null(handle, "%s", dlerror());
     void *address = dlsym(handle, symbol);
-    cr_assert_not_null(address, "%s is not the fake; run through ctest", library);
+    cr_assert_not_null(address, "%s is not the fake", library);
     return address;
 }
 
+/* The driver's library is found by the name that this one has, whatever the loader's path. */
 static inline fake_cuda *fake_cuda_open(void) {
     fake_cuda *(*state)(void);
-    void *address = fake_open("libcuda.so.1", "fake_cuda_state");
+    void *address = fake_open(FAKE_CUDA, "fake_cuda_state");
     memcpy(&state, &address, sizeof state);
     return state();
 }
