@@ -519,6 +519,10 @@ lathe_text lathe_emit_step(const lathe_plan *plan, const char *only, const char 
     }
     lathe_text_print(&out, "  \"prepare\": ");
     write_ops(plan, &plan->prepare, true, 2, &out);
+    if (plan->model->serves) {
+        lathe_text_print(&out, ",\n  \"serves\": ");
+        write_table(plan, plan->model->serves, &out);
+    }
     lathe_text_print(&out, ",\n  \"tp\": %" PRId64 ",\n", plan->deployment->tp);
     write_variants(plan, &out);
     write_weights(plan, &out);

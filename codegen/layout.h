@@ -119,6 +119,7 @@ typedef struct {
     size_t *layers; /* index into kinds */
     size_t layer_count;
     const lathe_table *checkpoint; /* `files`, `names`, `unread`; NULL: none */
+    const lathe_table *serves;     /* words and numbers of the model; NULL: none */
 } lathe_model;
 
 typedef struct {

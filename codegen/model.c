@@ -359,7 +359,8 @@ static void read_model(reader *r, const lathe_table *t) {
     m->where = t->where;
     lathe_tree_check(
         r->arena, t,
-        "caches checkpoint epilogue groups kinds layers prepare prologue values weights", false);
+        "caches checkpoint epilogue groups kinds layers prepare prologue serves values weights",
+        false);
     read_groups(r, t);
     add_implicits(r);
     read_list(r, t, "values", "value", read_value);
@@ -375,6 +376,7 @@ static void read_model(reader *r, const lathe_table *t) {
     read_list(r, t, "kinds", "kind", read_kind);
     read_layers(r, t);
     read_checkpoint(r, t);
+    m->serves = lathe_tree_table_or_null(r->arena, t, "serves");
 }
 
 lathe_model *lathe_layout_model(lathe_lua *lua, const lathe_layout *layout,

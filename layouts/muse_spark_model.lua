@@ -473,6 +473,10 @@ local function build_model(size, d)
         checkpoint = include "muse_spark_checkpoint.lua" (size, d, {
             rms_eps = RMS_EPS, post_eps = POST_EPS, qk_scale_factor = QK_SCALE_FACTOR, output_multiplier = OUTPUT_MULTIPLIER,
             soft_cap = SOFT_CAP, gate_temperature = GATE_TEMPERATURE, theta = ROPE_THETA }),
+        serves = {
+            architecture = "muse_spark", dense_layers = 0, shared_experts = 0, expert_groups = 0, routing = "sigmoid_bias",
+            route_scale = 1, rope_theta = ROPE_THETA, rope_type = "default", swiglu_limit = 0, swiglu_alpha = 1, swiglu_beta = 0,
+            norm_size = size.hidden },
     }
 end
 

@@ -14,6 +14,8 @@ static lathe_status fill_instance(lathe_engine *e, const lathe_weight_source *so
                                   int instance, char *staging) {
     const int buffer = e->table->weights[weight].buffer;
     const lathe_step_buffer *b = &e->table->buffers[buffer];
+    if (lathe_engine_given(e, buffer, instance))
+        return LATHE_OK;
     const int layer = b->per_layer ? b->layers[instance] : -1;
     const size_t bytes = (size_t)b->fixed_bytes;
     char text[1024] = "";
@@ -40,6 +42,19 @@ static lathe_status fill_staged(lathe_engine *e, const lathe_weight_source *sour
     return LATHE_OK;
 }
 
+/* Weights of which an instance is not the caller's. */
+static int count_unbound(const lathe_engine *e) {
+    int count = 0;
+    for (int w = 0; w < e->table->weight_count; ++w) {
+        const int buffer = e->table->weights[w].buffer;
+        bool bound = true;
+        for (int n = 0; n < lathe_engine_instances(&e->table->buffers[buffer]); ++n)
+            bound = bound && lathe_engine_given(e, buffer, n);
+        count += !bound;
+    }
+    return count;
+}
+
 /* One buffer of the host, as large as the largest weight, is all that loading takes. */
 static lathe_status fill_weights(lathe_engine *e, const lathe_weight_source *source) {
     const lathe_step_table *t = e->table;
@@ -49,9 +64,12 @@ static lathe_status fill_weights(lathe_engine *e, const lathe_weight_source *sou
             largest = t->buffers[t->weights[w].buffer].fixed_bytes;
     if (t->weight_count == 0)
         return LATHE_OK;
+    const int wanted = count_unbound(e);
+    if (wanted == 0)
+        return LATHE_OK;
     if (!source || source->size < sizeof *source || !source->fill)
         return lathe_engine_fail(e, LATHE_INVALID, "weights: there is no source to fill %d weights",
-                                 t->weight_count);
+                                 wanted);
     char *staging = malloc((size_t)largest);
     if (!staging)
         return lathe_engine_fail(e, LATHE_NO_MEMORY, "weights: no memory for %lld bytes",
@@ -104,14 +122,18 @@ static lathe_status capture(lathe_engine *e, int variant) {
     return status;
 }
 
-static lathe_status capture_all(lathe_engine *e) {
+lathe_status lathe_engine_capture(lathe_engine *e) {
     const int count = e->table->variant_count;
     if (e->options.no_graphs)
         return LATHE_OK;
-    e->graphs = lathe_pool_alloc(e->pool, (size_t)count, sizeof *e->graphs);
+    if (!e->graphs)
+        e->graphs = lathe_pool_alloc(e->pool, (size_t)count, sizeof *e->graphs);
     if (!e->graphs)
         return lathe_engine_fail(e, LATHE_NO_MEMORY, "no memory for graphs");
     for (int v = 0; v < count; ++v) {
+        if (e->graphs[v])
+            e->device->ops->graph_destroy(e->device, e->graphs[v]);
+        e->graphs[v] = NULL;
         const lathe_status status = capture(e, v);
         if (status != LATHE_OK)
             return status;
@@ -160,7 +182,7 @@ static lathe_status build_step(lathe_engine *e) {
     if (status == LATHE_OK)
         status = warm_up(e);
     say(e, "capturing");
-    return status == LATHE_OK ? capture_all(e) : status;
+    return status == LATHE_OK ? lathe_engine_capture(e) : status;
 }
 
 static lathe_status agree_on_step(lathe_engine *e) {

@@ -127,6 +127,10 @@ typedef struct lathe_device_ops {
 LATHE_CHECKED lathe_status lathe_device_cuda_create(int ordinal, lathe_device **device,
                                                     char *message, size_t size);
 
+/* Everything goes through `stream` (a CUstream of the device's primary context) instead of a stream
+ * of its own. Before anything else. */
+void lathe_device_cuda_use(lathe_device *device, void *stream);
+
 /* GPUs that the driver shows; 0 where there is no driver. */
 int lathe_device_cuda_count(void);
 

@@ -43,7 +43,7 @@ static void cuda_destroy(lathe_device *base) {
                 d->driver.event_destroy(d->forks[s]);
             if (d->joins[s])
                 d->driver.event_destroy(d->joins[s]);
-            if (d->streams[s])
+            if (d->streams[s] && !(s == 0 && d->foreign))
                 d->driver.stream_destroy(d->streams[s]);
         }
     }
@@ -388,6 +388,13 @@ lathe_status lathe_device_cuda_create(int ordinal, lathe_device **device, char *
     lathe_fail(out, status, "%s", d->base.message);
     cuda_destroy(&d->base);
     return status;
+}
+
+void lathe_device_cuda_use(lathe_device *base, void *stream) {
+    cuda_device *d = (cuda_device *)base;
+    d->driver.stream_destroy(d->streams[0]);
+    d->streams[0] = stream;
+    d->foreign = true;
 }
 
 int lathe_device_cuda_count(void) {

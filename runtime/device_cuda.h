@@ -13,6 +13,7 @@ typedef struct {
     cu_device device;
     cu_context context;
     cu_stream streams[LATHE_STREAMS];
+    bool foreign; /* streams[0] is the caller's */
     cu_event forks[LATHE_STREAMS], joins[LATHE_STREAMS];
     bool recording;
     lathe_graph *graph; /* while recording */

@@ -42,6 +42,9 @@ static lathe_status copy_options(lathe_engine *e, const lathe_options *options,
     if (e->options.device != LATHE_DEVICE_HOST && e->options.device != LATHE_DEVICE_CUDA)
         return lathe_fail(message, LATHE_INVALID, "options: unknown device %d",
                           (int)e->options.device);
+    if (!e->options.allocate != !e->options.release)
+        return lathe_fail(message, LATHE_INVALID,
+                          "options: found one of allocate and release, allowed: both or none");
     if (e->options.kv_pages < 0 || e->options.kv_pages > INT32_MAX)
         return lathe_fail(message, LATHE_INVALID,
                           "options: found %lld kv pages, allowed: 0 to 2^31 - 1",
@@ -77,8 +80,16 @@ static lathe_status open_parts(lathe_engine *e, lathe_message_buffer message) {
     if (e->options.rank < 0 || e->options.rank >= e->table->tp)
         return lathe_fail(message, LATHE_INVALID, "options: found rank %d, allowed: 0 to %d",
                           e->options.rank, e->table->tp - 1);
-    e->kv_pages = e->options.kv_pages ? e->options.kv_pages : default_pages(e->table);
-    return open_device(e, message);
+    e->kv_pages = e->options.external_caches ? 1 /* to warm up with */
+                  : e->options.kv_pages      ? e->options.kv_pages
+                                             : default_pages(e->table);
+    if (e->options.serving)
+        lathe_serving_compare(e->table, e->options.serving, e->wanted, sizeof e->wanted);
+    e->options.serving = NULL; /* the caller's, only now */
+    status = open_device(e, message);
+    if (status == LATHE_OK && e->options.stream && e->options.device == LATHE_DEVICE_CUDA)
+        lathe_device_cuda_use(e->device, e->options.stream);
+    return status;
 }
 
 lathe_status lathe_create(const lathe_options *options, lathe_engine **engine, char *message,
@@ -218,13 +229,17 @@ static const char *refuse_memory(lathe_engine *e, int world) {
     if (host && strcmp(e->table->arch, "host") != 0)
         snprintf(note, sizeof note, "the directory is for %s, here it would be emulated; ",
                  e->table->arch);
-    return refuse(e, LATHE_UNSUPPORTED,
-                  "%smemory: the step wants %.2f GB (%lld kv pages), the %s has %.2f GB", note,
-                  (double)bytes * 1e-9, (long long)e->kv_pages, host ? "machine" : "device",
-                  (double)have * 1e-9);
+    return refuse(
+        e, LATHE_UNSUPPORTED,
+        "%smemory: the step wants %.2f GB (%llu bytes, %lld kv pages), the %s has %.2f GB "
+        "(%llu bytes)",
+        note, (double)bytes * 1e-9, (unsigned long long)bytes, (long long)e->kv_pages,
+        host ? "machine" : "device", (double)have * 1e-9, (unsigned long long)have);
 }
 
 const char *lathe_unsupported(lathe_engine *e) {
+    if (e->wanted[0])
+        return refuse(e, LATHE_UNSUPPORTED, "%s", e->wanted);
     const int world = e->options.group ? e->options.group->world : 1;
     if (e->table->tp != world)
         return refuse(

@@ -39,7 +39,10 @@ struct lathe_engine {
     lathe_launch_list *variants;
     lathe_graph **graphs; /* per variant; NULL without graphs */
     int64_t kv_pages;
-    int running; /* the variant enqueued last */
+    void ***given; /* per buffer, per instance: memory of the caller's, or NULL; made when needed */
+    int64_t **pages;   /* of those that are caches */
+    char wanted[1024]; /* why `serving` cannot be served, or "" */
+    int running;       /* the variant enqueued last */
     lathe_engine_state state;
     uint64_t serial; /* tells engines of one process apart */
     char message[2048];
@@ -68,6 +71,8 @@ uint64_t lathe_engine_buffer_bytes(const lathe_engine *e, const lathe_step_buffe
 uint64_t lathe_engine_total_bytes(const lathe_engine *e);
 LATHE_CHECKED lathe_status lathe_engine_allocate(lathe_engine *e);
 void lathe_engine_release(lathe_engine *e);
+/* Gives back what lathe_engine_allocate took. */
+void lathe_engine_free(lathe_engine *e, void *memory);
 /* Harmless inputs: no token is written anywhere, every request is padding. */
 LATHE_CHECKED lathe_status lathe_engine_reset_inputs(lathe_engine *e);
 LATHE_CHECKED lathe_status lathe_engine_clear_faults(lathe_engine *e);
@@ -91,6 +96,22 @@ LATHE_CHECKED lathe_status lathe_engine_read_fault(lathe_engine *e, lathe_engine
 bool lathe_engine_has_collectives(const lathe_engine *e);
 /* Collective, where the step has any: a communicator on every rank or on none. */
 LATHE_CHECKED lathe_status lathe_engine_open_collectives(lathe_engine *e);
+
+/* engine_bind.c: what the caller gave for an instance, or NULL; pages of a cache's instance. */
+void *lathe_engine_given(const lathe_engine *e, int buffer, int instance);
+int64_t lathe_engine_pages(const lathe_engine *e, int buffer, int instance);
+/* A cache that nobody bound yet, and its layer; -1: none. */
+int lathe_engine_unbound_cache(const lathe_engine *e, int *layer);
+
+/* build.c: captures every variant, in place of what was captured before. */
+LATHE_CHECKED lathe_status lathe_engine_capture(lathe_engine *e);
+
+/* serving.c: the first thing of `serving` that the step does not do, in *text ("": none). */
+void lathe_serving_compare(const lathe_step_table *table, const lathe_serving *serving, char *text,
+                           size_t size);
+
+/* engine_launches.c: every launch that reads or writes the instance gets its new memory. */
+void lathe_engine_move(lathe_engine *e, int buffer, int layer, void *memory, int64_t pages);
 
 /* engine_launches.c: resolves `prepare` and every variant into launches. */
 LATHE_CHECKED lathe_status lathe_engine_resolve(lathe_engine *e);

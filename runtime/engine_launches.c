@@ -30,9 +30,10 @@ static void bind_value(const lathe_engine *e, const lathe_step_binding *b, const
     if (b->previous && at->section != LATHE_SECTION_EPILOGUE)
         layer -= 1;
     v->layer = v->buffer->per_layer ? layer : -1;
-    v->address = e->memory[b->buffer][lathe_step_buffer_instance(v->buffer, layer)];
+    const int instance = lathe_step_buffer_instance(v->buffer, layer);
+    v->address = e->memory[b->buffer][instance];
     if (v->buffer->lifetime == LATHE_LIFETIME_KV)
-        v->shape.dim[0] = e->kv_pages;
+        v->shape.dim[0] = lathe_engine_pages(e, b->buffer, instance);
     v->bytes = (size_t)lathe_step_shape_count(&v->shape, 0) * lathe_scalar_bytes(arg->dtype);
 }
 
@@ -156,6 +157,24 @@ lathe_status lathe_engine_resolve(lathe_engine *e) {
     for (int v = 0; ok && v < count; ++v)
         ok = resolve_variant(e, &e->table->variants[v], &e->variants[v]);
     return ok ? LATHE_OK : lathe_engine_fail(e, LATHE_NO_MEMORY, "no memory for launches");
+}
+
+void lathe_engine_move(lathe_engine *e, int buffer, int layer, void *memory, int64_t pages) {
+    const lathe_step_buffer *b = &e->table->buffers[buffer];
+    for (int v = 0; v < e->table->variant_count; ++v)
+        for (int i = 0; i < e->variants[v].count; ++i) {
+            const lathe_step_launch *l = &e->variants[v].launches[i];
+            for (int a = 0; a < l->value_count; ++a) {
+                /* Made by resolve, and nobody else's: what others see of them is const. */
+                lathe_step_value *value = (lathe_step_value *)(uintptr_t)&l->values[a];
+                if (value->buffer != b || value->layer != layer)
+                    continue;
+                value->address = memory;
+                value->shape.dim[0] = pages;
+                value->bytes = (size_t)(b->fixed_bytes * pages);
+                ((void **)(uintptr_t)l->addresses)[a] = memory;
+            }
+        }
 }
 
 const lathe_step_launch *lathe_engine_launches(const lathe_engine *e, int variant, int *count) {

@@ -37,7 +37,14 @@ static lathe_status allocate_instance(lathe_engine *e, const lathe_step_buffer *
     if (bytes > SIZE_MAX / 2)
         return lathe_engine_fail(e, LATHE_NO_MEMORY, "buffer %s: more bytes than there can be",
                                  b->name);
-    lathe_status status = ops->alloc(e->device, (size_t)bytes, memory);
+    if (e->options.allocate) {
+        *memory = e->options.allocate(e->options.allocator_context, (size_t)bytes);
+        if (!*memory)
+            return lathe_engine_fail(e, LATHE_NO_MEMORY,
+                                     "buffer %s: the caller's allocator gave no %llu bytes",
+                                     b->name, (unsigned long long)bytes);
+    }
+    lathe_status status = *memory ? LATHE_OK : ops->alloc(e->device, (size_t)bytes, memory);
     if (status == LATHE_OK && b->zeroed)
         status = ops->fill(e->device, *memory, 0, (size_t)bytes);
     return status == LATHE_OK ? LATHE_OK : lathe_engine_fail_device(e, status, b->name);
@@ -54,19 +61,31 @@ lathe_status lathe_engine_allocate(lathe_engine *e) {
         if (!e->memory[i])
             return lathe_engine_fail(e, LATHE_NO_MEMORY, "no memory for buffers");
         for (int n = 0; n < count; ++n) {
-            const lathe_status status = allocate_instance(e, &t->buffers[i], &e->memory[i][n]);
+            const lathe_status status =
+                lathe_engine_given(e, i, n)
+                    ? LATHE_OK
+                    : allocate_instance(e, &t->buffers[i], &e->memory[i][n]);
             if (status != LATHE_OK)
                 return status;
+            if (lathe_engine_given(e, i, n))
+                e->memory[i][n] = lathe_engine_given(e, i, n);
         }
     }
     return LATHE_OK;
 }
 
+void lathe_engine_free(lathe_engine *e, void *memory) {
+    if (e->options.release)
+        e->options.release(e->options.allocator_context, memory);
+    else
+        e->device->ops->release(e->device, memory);
+}
+
 void lathe_engine_release(lathe_engine *e) {
     for (int i = 0; e->memory && i < e->table->buffer_count; ++i)
         for (int n = 0; e->memory[i] && n < lathe_engine_instances(&e->table->buffers[i]); ++n)
-            if (e->memory[i][n])
-                e->device->ops->release(e->device, e->memory[i][n]);
+            if (e->memory[i][n] && !lathe_engine_given(e, i, n))
+                lathe_engine_free(e, e->memory[i][n]);
 }
 
 static lathe_status fill_buffer(lathe_engine *e, int buffer, uint8_t byte) {
@@ -128,8 +147,10 @@ lathe_status lathe_engine_find(lathe_engine *e, const char *name, int layer,
     memory->address = e->memory[i][instance];
     memory->bytes = (size_t)lathe_engine_buffer_bytes(e, b);
     memory->shape = b->shape;
-    if (b->lifetime == LATHE_LIFETIME_KV)
-        memory->shape.dim[0] = e->kv_pages;
+    if (b->lifetime == LATHE_LIFETIME_KV) {
+        memory->shape.dim[0] = lathe_engine_pages(e, i, instance);
+        memory->bytes = (size_t)(b->fixed_bytes * memory->shape.dim[0]);
+    }
     return LATHE_OK;
 }
 

@@ -1,15 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Lathe's public interface: build a generated directory on a device and run its step.
  *
- * Every call returns a lathe_status and must be checked; the message of the last failure lives in
- * the object. Nothing prints, exits or aborts. Option structs begin with their size. Out-parameters
- * are NULL on failure.
+ * Calls that can fail return a lathe_status and must be checked; the message of the last failure
+ * lives in the object (lathe_message), or goes to a buffer of the caller's where there is no object
+ * yet. Nothing prints, exits or aborts. Option structs begin with their size, so that an older
+ * caller's are understood: start from LATHE_..._INIT or zero and set `size` to sizeof. Zero and
+ * NULL mean the default. Out-parameters are NULL on failure. Strings are UTF-8 and copied.
  *
- *     lathe_create -> lathe_unsupported -> lathe_build -> (lathe_plan -> lathe_run)* ->
- * lathe_destroy
+ *     lathe_create        reads step.json, opens the device
+ *     lathe_unsupported   NULL, or why this deployment cannot serve here
+ *     lathe_bind_weights  (where the engine has the weights itself)
+ *     lathe_build         compiles, allocates, loads, warms up, captures; slow
+ *     lathe_bind_caches   (where the engine has the KV caches itself)
+ *     repeat:
+ *       write the inputs  lathe_write, or kernels of the caller's into what lathe_find gives
+ *       lathe_plan        which batch variant serves this batch
+ *       lathe_run         enqueues the step, does not wait
+ *       lathe_finish      waits; or the caller orders its own work behind the stream
+ *       read the outputs  lathe_read
+ *     lathe_destroy
  *
- * An engine is one rank and is used by one thread at a time. A call out of this order returns
- * LATHE_INVALID. */
+ * A step's inputs (all of them buffers of the step; `rows` is requests * q of the variant, `pages`
+ * the table width of the group):
+ *     tokens int32 [rows], positions int64 [rows], and per group G of layers: block_tables.G int32
+ *     [requests, pages], seq_lens.G int32 [requests] (tokens of the request, those of this step
+ *     included), slot_mapping.G int64 [rows] (page * page_tokens + offset of the row's own token).
+ * A request beyond the batch's is padding: length 0, slots -1. Outputs are the layout's: mostly
+ * `next_tokens` int32 [rows], `logits` float32 [rows, this rank's vocabulary], `hidden`.
+ *
+ * An engine is one rank and is used by one thread at a time; several engines may be used by several
+ * threads; there is no global state. A call out of this order returns LATHE_INVALID. */
 #ifndef LATHE_H
 #define LATHE_H
 
@@ -19,6 +39,10 @@
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
 #endif
 
 #if defined(__GNUC__)
@@ -51,6 +75,44 @@ typedef enum { LATHE_DEVICE_HOST = 0, LATHE_DEVICE_CUDA = 1 } lathe_device_kind;
 
 typedef enum { LATHE_LOG_PROGRESS, LATHE_LOG_NOTE, LATHE_LOG_WARNING } lathe_log_kind;
 
+/* What an engine would have a step do. Zero, NULL and false say nothing; everything else is
+ * compared by lathe_unsupported with what the step does, before any weight is read. Names and
+ * numbers of the model are compared with what the layout `serves`, where it says so. */
+typedef struct {
+    size_t size; /* sizeof(lathe_serving) */
+    /* the model */
+    const char *architecture; /* "muse_spark": what the layout calls it */
+    int64_t dense_layers;     /* MLP layers without routed experts */
+    int64_t shared_experts;
+    int64_t expert_groups;
+    const char *routing;        /* how experts are chosen: "sigmoid_bias" */
+    double route_scale;         /* factor of the route weights */
+    double rope_theta;          /* base of the rotary angles */
+    const char *rope_type;      /* "default" */
+    double swiglu_limit;        /* clamp of gate and up */
+    double swiglu_alpha;        /* factor within the sigmoid */
+    double swiglu_beta;         /* added to up */
+    int64_t norm_size;          /* elements that a norm averages over, if not the hidden size */
+    bool attention_temperature; /* queries scaled by their position */
+    bool kv_sharing;            /* layers that read another layer's cache */
+    bool fp32_router_input;
+    /* the batch */
+    int64_t requests, q; /* the largest that shall be planned; both or none */
+    int64_t max_context; /* tokens */
+    /* the KV cache */
+    const char *kv_dtype;  /* "bf16", "fp8", ... */
+    const char *kv_layout; /* "[pages, kv_heads, page_tokens, 2 * head_dim]", dense */
+    int64_t kv_page_tokens;
+    /* the machine and the framework */
+    int64_t tensor_parallel, data_parallel, pipeline_parallel, context_parallel;
+    bool sequence_parallel;
+    const char *moe_backend; /* an all-to-all or fused back end that shall move the experts' rows */
+    bool expert_load_balancing;
+    bool routed_expert_capture; /* the ids of the chosen experts as an output */
+    bool lora;
+    bool unreduced_output; /* each rank's part of the last sum instead of the sum */
+} lathe_serving;
+
 /* The only output. `done` of `total` is progress of a phase (total 0: no count). May be called from
  * several threads, one at a time. */
 typedef void (*lathe_log)(void *context, lathe_log_kind kind, const char *text, int done,
@@ -74,13 +136,20 @@ typedef struct {
     lathe_group *group; /* of tp ranks; NULL where tp is 1. Outlives the engine */
     uint64_t
         timeout_ns; /* of a wait for a peer in a step; 0: 2 s. Virtual time on the host device */
+    const lathe_serving *serving; /* what lathe_unsupported compares with; read by lathe_create */
+    bool external_caches;         /* KV caches are the caller's: lathe_bind_caches */
+    void *stream; /* CUstream that steps are enqueued on; NULL: one of the engine's. Outlives it */
+    /* Device memory from the caller: 256-byte aligned, or NULL. Not what peers map. */
+    void *(*allocate)(void *context, size_t bytes);
+    void (*release)(void *context, void *memory);
+    void *allocator_context;
 } lathe_options;
 
 /* Defaults: host device, rank 0, all else zero. */
 #define LATHE_OPTIONS_INIT                                                                         \
     {                                                                                              \
         sizeof(lathe_options), NULL, LATHE_DEVICE_HOST, 0, 0, 0, NULL, NULL, 0, 0, false, false,   \
-            NULL, NULL, NULL, 0                                                                    \
+            NULL, NULL, NULL, 0, NULL, false, NULL, NULL, NULL, NULL                               \
     }
 
 /* Reads step.json and opens the device. On failure *engine is NULL and `message` holds the reason.
@@ -147,6 +216,105 @@ LATHE_CHECKED lathe_status lathe_finish(lathe_engine *engine);
 /* Collective, by all ranks of the group: empties the mailboxes and proves the pairs again, so that
  * steps may run after a fault of a peer. Weights, caches and graphs stay. */
 LATHE_CHECKED lathe_status lathe_rejoin(lathe_engine *engine);
+
+/* The same launches one by one instead of the captured graph: for a caller who is capturing
+ * `stream` of the options, which then becomes part of the caller's graph. */
+LATHE_CHECKED lathe_status lathe_enqueue(lathe_engine *engine, const lathe_step_plan *plan);
+
+/* ---- what a step is ---- */
+
+#define LATHE_ARRAY_DIMS 8
+
+/* Memory of the device with a name of step.json. */
+typedef struct {
+    size_t size; /* sizeof(lathe_array) */
+    const char *name;
+    int layer;         /* -1: not per layer */
+    const char *dtype; /* "bf16", "f32", "f64", "i32", "i64", "u8", "u32", "e4m3" */
+    int rank;
+    int64_t shape[LATHE_ARRAY_DIMS];
+    int64_t strides[LATHE_ARRAY_DIMS]; /* in elements; all zero: dense, the last fastest */
+    void *data;                        /* on the device */
+} lathe_array;
+
+typedef enum {
+    LATHE_ROLE_WEIGHT,     /* loaded or bound */
+    LATHE_ROLE_PREPARED,   /* made from weights by lathe_build */
+    LATHE_ROLE_KV,         /* a cache */
+    LATHE_ROLE_SCRATCH,    /* of a step */
+    LATHE_ROLE_PERSISTENT, /* survives a step */
+    LATHE_ROLE_MAILBOX,
+    LATHE_ROLE_INPUT,
+    LATHE_ROLE_OUTPUT
+} lathe_role;
+
+typedef struct {
+    size_t size; /* sizeof(lathe_info) */
+    const char *layout, *deployment, *arch;
+    int tensor_parallel, rank;
+    int64_t max_context, page_tokens; /* tokens */
+    int64_t max_rows, max_requests;
+    int layers, variants, groups, arrays;
+} lathe_info;
+
+/* Valid from lathe_create on; strings live as long as the engine. Set `size` before. */
+LATHE_CHECKED lathe_status lathe_describe(lathe_engine *engine, lathe_info *info);
+/* Batch variant `variant` (0 .. variants - 1): requests of q tokens each. */
+LATHE_CHECKED lathe_status lathe_describe_variant(lathe_engine *engine, int variant,
+                                                  int64_t *requests, int64_t *q);
+/* Group `group` (0 .. groups - 1) of layers that share block tables: *window keys (0: all), *pages
+ * of a table's row. *name lives as long as the engine. */
+LATHE_CHECKED lathe_status lathe_describe_group(lathe_engine *engine, int group, const char **name,
+                                                int64_t *window, int64_t *pages);
+/* Array `index` (0 .. arrays - 1; one per layer where it is per layer) and its role. `data` is NULL
+ * before lathe_build; a cache then has 0 pages. */
+LATHE_CHECKED lathe_status lathe_describe_array(lathe_engine *engine, int index, lathe_array *array,
+                                                lathe_role *role);
+/* The array of that name; `layer` is ignored for one that is not per layer. After lathe_build.
+ * `data` stays until lathe_destroy, that of a cache until it is bound anew. */
+LATHE_CHECKED lathe_status lathe_find(lathe_engine *engine, const char *name, int layer,
+                                      lathe_array *array);
+/* Copies `bytes` at byte `offset` of that array, behind what is enqueued; wait for the end. */
+LATHE_CHECKED lathe_status lathe_read(lathe_engine *engine, const char *name, int layer,
+                                      size_t offset, void *host, size_t bytes);
+LATHE_CHECKED lathe_status lathe_write(lathe_engine *engine, const char *name, int layer,
+                                       size_t offset, const void *host, size_t bytes);
+
+/* ---- an engine's own memory ---- */
+
+/* Before lathe_build: these weights are the caller's, in place and read only, and neither allocated
+ * nor filled. Shape, dtype, density and 16-byte alignment are checked, for all before any is taken;
+ * the message says which differs. Names are those of step.json's weights (role LATHE_ROLE_WEIGHT),
+ * shapes this rank's. The memory outlives the engine. */
+LATHE_CHECKED lathe_status lathe_bind_weights(lathe_engine *engine, const lathe_array *weights,
+                                              int count);
+
+/* With external_caches: these KV caches are the caller's: [pages, kv_heads, page_tokens, 2 *
+ * head_dim], dense, 16-byte aligned; in a row of a head the key stands before the value. Any number
+ * of pages to 2^31 - 1; offsets are 64 bits wide. Before lathe_build or after, and again for others
+ * of other sizes; a cache of no pages is ignored. Once all are bound the steps are captured anew,
+ * so that one call for all is the fastest. lathe_plan refuses until then. Waits for what is
+ * enqueued. */
+LATHE_CHECKED lathe_status lathe_bind_caches(lathe_engine *engine, const lathe_array *caches,
+                                             int count);
+
+/* ---- checkpoints ---- */
+
+typedef struct lathe_checkpoint lathe_checkpoint;
+
+/* Safetensors at `path` (a folder, an index or a file), or "calm:SEED", synthetic weights. Compared
+ * with the engine's step at once: tensors, records, NaN; LATHE_INVALID lists all that differs in
+ * `message`. Files are mapped; a rank reads its own bytes only. */
+LATHE_CHECKED lathe_status lathe_checkpoint_open(lathe_engine *engine, const char *path,
+                                                 lathe_checkpoint **checkpoint, char *message,
+                                                 size_t size);
+/* For lathe_build of that engine; lives as long as the checkpoint. */
+const lathe_weight_source *lathe_checkpoint_source(const lathe_checkpoint *checkpoint);
+void lathe_checkpoint_close(lathe_checkpoint *checkpoint); /* after lathe_build; NULL is allowed */
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 
 #ifdef __cplusplus
 }

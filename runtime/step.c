@@ -84,6 +84,15 @@ static lathe_status check_batch(lathe_engine *e, const lathe_batch *b) {
     return check_tables(e, b);
 }
 
+static lathe_status check_caches(lathe_engine *e) {
+    int layer = -1;
+    const int buffer = lathe_engine_unbound_cache(e, &layer);
+    if (buffer < 0)
+        return LATHE_OK;
+    return lathe_engine_fail(e, LATHE_INVALID, "KV cache %s of layer %d: no real cache is bound",
+                             e->table->buffers[buffer].name, layer);
+}
+
 /* What only lathe_plan of this engine gives for the variant. */
 static uint64_t ticket_of(const lathe_engine *e, int variant) {
     uint64_t x =
@@ -102,6 +111,8 @@ lathe_status lathe_plan(lathe_engine *e, const lathe_batch *batch, lathe_step_pl
                                  batch->size, sizeof *batch);
     lathe_status status = check_built(e, "lathe_plan");
     if (status == LATHE_OK)
+        status = check_caches(e);
+    if (status == LATHE_OK)
         status = check_batch(e, batch);
     if (status != LATHE_OK)
         return status;
@@ -118,18 +129,32 @@ lathe_status lathe_plan(lathe_engine *e, const lathe_batch *batch, lathe_step_pl
     return LATHE_OK;
 }
 
-lathe_status lathe_run(lathe_engine *e, const lathe_step_plan *plan) {
-    if (!e || !plan)
-        return LATHE_INVALID;
-    const lathe_status status = check_built(e, "lathe_run");
+static lathe_status check_run(lathe_engine *e, const lathe_step_plan *plan, const char *call) {
+    const lathe_status status = check_built(e, call);
     if (status != LATHE_OK)
         return status;
     if (plan->variant < 0 || plan->variant >= e->table->variant_count ||
         plan->ticket != ticket_of(e, plan->variant))
-        return lathe_engine_fail(
-            e, LATHE_INVALID, "lathe_run: the plan is none that lathe_plan gave for this engine");
+        return lathe_engine_fail(e, LATHE_INVALID,
+                                 "%s: the plan is none that lathe_plan gave for this engine", call);
+    return LATHE_OK;
+}
+
+lathe_status lathe_run(lathe_engine *e, const lathe_step_plan *plan) {
+    if (!e || !plan)
+        return LATHE_INVALID;
+    const lathe_status status = check_run(e, plan, "lathe_run");
+    if (status != LATHE_OK)
+        return status;
     return e->graphs ? lathe_engine_replay(e, plan->variant)
                      : lathe_engine_launch_all(e, plan->variant);
+}
+
+lathe_status lathe_enqueue(lathe_engine *e, const lathe_step_plan *plan) {
+    if (!e || !plan)
+        return LATHE_INVALID;
+    const lathe_status status = check_run(e, plan, "lathe_enqueue");
+    return status == LATHE_OK ? lathe_engine_launch_all(e, plan->variant) : status;
 }
 
 /* Waits for the step. Where the library lost a rank that a mailbox missed too, the mailbox knows

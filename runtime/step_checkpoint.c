@@ -59,10 +59,47 @@ static bool read_records(lathe_json *j, const json_t *files, lathe_step_checkpoi
     return true;
 }
 
+static bool read_served(lathe_json *j, const char *name, const json_t *value,
+                        lathe_step_served *served) {
+    const char *text = json_string_value(value);
+    served->name = lathe_pool_string(j->pool, name);
+    served->text = text ? lathe_pool_string(j->pool, text) : NULL;
+    served->number = json_number_value(value);
+    if (!served->name || (text && !served->text))
+        return lathe_json_fail_memory(j);
+    return text || json_is_number(value) ||
+           lathe_json_fail_at(j, name, "allowed: a number or a word");
+}
+
+/* Its own list: what the layout says of the model in words that every model shares. */
+static bool read_serves(lathe_step_reader *r, const json_t *root) {
+    lathe_json *j = &r->json;
+    json_t *object = json_object_get(root, "serves");
+    const char *name;
+    json_t *value;
+    if (!object)
+        return true;
+    const size_t mark = lathe_json_enter(j, "serves");
+    if (!json_is_object(object))
+        return lathe_json_fail(j, "allowed: an object");
+    lathe_step_served *list = lathe_json_alloc(j, (int)json_object_size(object), sizeof *list);
+    if (!list)
+        return false;
+    r->table->served = list;
+    json_object_foreach(object, name, value) {
+        if (!read_served(j, name, value, &list[r->table->served_count++]))
+            return false;
+    }
+    lathe_json_leave(j, mark);
+    return true;
+}
+
 bool lathe_step_read_checkpoint(lathe_step_reader *r, const json_t *root) {
     lathe_json *j = &r->json;
     lathe_step_checkpoint *c = &r->table->checkpoint;
     const json_t *object = json_object_get(root, "checkpoint");
+    if (!read_serves(r, root))
+        return false;
     if (!object)
         return true;
     c->known = true;

@@ -356,10 +356,11 @@ static bool read_head(lathe_step_reader *r, const json_t *root) {
         return json_is_object(root) ? false : lathe_json_fail(j, "allowed: an object");
     if (!refuse_only(j, root))
         return false;
-    if (!lathe_json_object(j, root,
-                           "format layout deployment tp arch hash checkpoint? ceilings? limits "
-                           "groups buffers weights "
-                           "mailboxes kernels prepare layers variants") ||
+    if (!lathe_json_object(
+            j, root,
+            "format layout deployment tp arch hash checkpoint? ceilings? serves? limits "
+            "groups buffers weights "
+            "mailboxes kernels prepare layers variants") ||
         !lathe_json_name(j, root, "layout", LATHE_NAME_FOLDER, &t->layout) ||
         !lathe_json_name(j, root, "deployment", LATHE_NAME_TEXT, &t->deployment) ||
         !lathe_json_int(j, root, "tp", 1, LARGEST_TP, &tp) ||

@@ -92,6 +92,13 @@ typedef struct {
     const char *fields; /* a JSON object: at least these fields, these values */
 } lathe_step_record;
 
+/* A word or a number of the model, for lathe_unsupported. */
+typedef struct {
+    const char *name; /* "rope_theta" */
+    const char *text; /* NULL: a number */
+    double number;
+} lathe_step_served;
+
 /* What else is known of a checkpoint. */
 typedef struct {
     bool known; /* false: nothing of the following is checked */
@@ -228,6 +235,8 @@ typedef struct {
     int weight_count;
     const lathe_step_weight *weights;
     lathe_step_checkpoint checkpoint;
+    int served_count;
+    const lathe_step_served *served;
     int mailbox_count;
     const lathe_step_mailbox *mailboxes;
     int kernel_count;

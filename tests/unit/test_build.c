@@ -252,7 +252,7 @@ Test(build, the_host_device_has_what_the_machine_has) {
     lathe_destroy(e);
     o.kv_pages = INT32_MAX;
     expect_refused(o, LATHE_UNSUPPORTED, "the directory is for sm_90a, here it would be emulated");
-    expect_refused(o, LATHE_UNSUPPORTED, "(2147483647 kv pages), the machine has");
+    expect_refused(o, LATHE_UNSUPPORTED, " bytes, 2147483647 kv pages), the machine has");
 }
 
 Test(build, a_larger_tensor_parallel_size_needs_a_group) {

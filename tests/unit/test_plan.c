@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * lathe_plan: the smallest variant of equal q, and a reason for each refusal; lathe_run takes only
  * what plan gave. */
+#include "driver.h"
 #include "fakes.h"
 
 static toy t;
@@ -105,4 +106,50 @@ Test(plan, reads_host_state_only) {
     for (int i = 0; i < 1000; ++i)
         cr_assert_eq(lathe_plan(engine, &b, &plan), LATHE_OK);
     cr_assert_eq(gpu->calls, calls);
+}
+
+/* The step becomes part of a graph that the caller captures on a stream of its own. */
+Test(plan, a_caller_captures_its_own_stream) {
+    cu_result (*create)(cu_stream *, unsigned int);
+    cu_result (*destroy)(cu_stream);
+    cu_result (*begin)(cu_stream, int);
+    cu_result (*end)(cu_stream, cu_graph *);
+    cu_result (*nodes)(cu_graph, cu_graph_node *, size_t *);
+    cu_result (*drop)(cu_graph);
+    const struct {
+        void *to;
+        const char *symbol;
+    } calls[] = {{&create, "cuStreamCreate"},         {&destroy, "cuStreamDestroy_v2"},
+                 {&begin, "cuStreamBeginCapture_v2"}, {&end, "cuStreamEndCapture"},
+                 {&nodes, "cuGraphGetNodes"},         {&drop, "cuGraphDestroy"}};
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; ++i) {
+        void *address = fake_open("libcuda.so.1", calls[i].symbol);
+        memcpy(calls[i].to, &address, sizeof address);
+    }
+    fake_cuda *fake = fake_cuda_open();
+    char text[1024];
+    lathe_engine *e;
+    cu_stream stream;
+    cu_graph graph;
+    size_t count = 0;
+    int wanted;
+    const int before = fake->live;
+    cr_assert_eq(create(&stream, CU_STREAM_OWN_ORDER), CU_OK);
+    lathe_options o = fake_options(&t);
+    o.stream = stream;
+    cr_assert_eq(lathe_create(&o, &e, text, sizeof text), LATHE_OK, "%s", text);
+    cr_assert_eq(lathe_build(e, &toy_weights), LATHE_OK, "%s", lathe_message(e));
+    const lathe_batch b = {sizeof b, 1, 1, 10, 1, 16};
+    lathe_step_plan plan;
+    cr_assert_eq(lathe_plan(e, &b, &plan), LATHE_OK);
+    cr_assert_eq(begin(stream, CU_CAPTURE_THREAD), CU_OK);
+    cr_assert_eq(lathe_enqueue(e, &plan), LATHE_OK, "%s", lathe_message(e));
+    cr_assert_eq(end(stream, &graph), CU_OK);
+    cr_assert_eq(nodes(graph, NULL, &count), CU_OK);
+    lathe_engine_launches(e, plan.variant, &wanted);
+    cr_assert(count > 0 && count <= (size_t)wanted, "%zu nodes of %d operations", count, wanted);
+    drop(graph);
+    lathe_destroy(e);
+    cr_assert_eq(destroy(stream), CU_OK, "the engine destroyed it");
+    cr_assert_eq(fake->live, before);
 }

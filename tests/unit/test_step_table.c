@@ -108,6 +108,8 @@ static const mutation mutations[] = {
     {"", "checkpoint", "{\"files\": {\"../x\": {}}}", "checkpoint", "found"},
     {"", "checkpoint", "{\"files\": {\"x\": 1}}", "checkpoint", "x is no object"},
     {"", "checkpoint", "{\"names\": [1]}", "checkpoint.names[0]", "found 1"},
+    {"", "serves", "3", "serves", "allowed: an object"},
+    {"", "serves", "{\"lora\": []}", "serves.lora", "allowed: a number or a word"},
     {"", "checkpoint", "{\"other\": []}", "checkpoint", "other"},
     {"weights.0", "buffer", "\"s\"", "weights[0].buffer", "a buffer of lifetime weight"},
     {"weights.0", "axis", "1", "weights[0].axis", "found 1"},
