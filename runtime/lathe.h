@@ -69,7 +69,7 @@ typedef enum {
 const char *lathe_status_name(lathe_status status);
 
 typedef struct lathe_engine lathe_engine;
-typedef struct lathe_group lathe_group; /* ranks that build and run together: group.h */
+typedef struct lathe_group lathe_group; /* ranks that build and run together */
 
 typedef enum { LATHE_DEVICE_HOST = 0, LATHE_DEVICE_CUDA = 1 } lathe_device_kind;
 
@@ -220,6 +220,44 @@ LATHE_CHECKED lathe_status lathe_rejoin(lathe_engine *engine);
 /* The same launches one by one instead of the captured graph: for a caller who is capturing
  * `stream` of the options, which then becomes part of the caller's graph. */
 LATHE_CHECKED lathe_status lathe_enqueue(lathe_engine *engine, const lathe_step_plan *plan);
+
+/* ---- ranks ----
+ *
+ * With tensor parallelism every rank is an engine with a group, in a thread or a process of its
+ * own. All ranks call lathe_build, and lathe_rejoin, together; every wait ends by its deadline, and
+ * what fails on one rank is heard by all. */
+
+/* Where the ranks of one process meet. Create once, join once per rank, destroy after the last
+ * rank's group. */
+typedef struct lathe_meeting lathe_meeting;
+LATHE_CHECKED lathe_status lathe_meeting_create(int world, uint64_t timeout_ns,
+                                                lathe_meeting **meeting);
+void lathe_meeting_destroy(lathe_meeting *meeting);
+
+/* Rank `rank` of the meeting, for use by one thread. */
+LATHE_CHECKED lathe_status lathe_group_join(lathe_meeting *meeting, int rank, lathe_group **group);
+void lathe_group_destroy(lathe_group *group);
+
+/* Ranks that are processes of one machine and meet in a file: rank 0 makes it at `path`, aside and
+ * renamed, the others wait for it, and it is unlinked once all have it open. */
+LATHE_CHECKED lathe_status lathe_group_file_create(const char *path, int rank, int world,
+                                                   uint64_t timeout_ns, lathe_group **group,
+                                                   char *message, size_t size);
+
+/* Ranks anywhere, a GPU each, that meet through NCCL. */
+typedef struct {
+    size_t size; /* sizeof(lathe_nccl_group) */
+    int rank, world;
+    int ordinal;         /* of the CUDA device */
+    uint64_t timeout_ns; /* of every call */
+    const char *nccl;    /* libnccl or its folder; NULL: LATHE_NCCL, else the usual places */
+    const void *id;      /* 128 bytes that lathe_group_nccl_id made on one rank; NULL: by file */
+    const char *file;    /* where rank 0 puts the id and the others find it; absent before */
+} lathe_nccl_group;
+LATHE_CHECKED lathe_status lathe_group_nccl_create(const lathe_nccl_group *options,
+                                                   lathe_group **group, char *message, size_t size);
+LATHE_CHECKED lathe_status lathe_group_nccl_id(const char *nccl, void *id, char *message,
+                                               size_t size);
 
 /* ---- what a step is ---- */
 
