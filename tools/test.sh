@@ -3,6 +3,7 @@
 # The demo, then every test that needs no GPU. What CI calls.
 
 . "$(dirname "$0")/setup.sh"
+need_packages python3-numpy
 sh tools/demo.sh
 ctest --test-dir "$build" --output-on-failure -j "$(nproc)"
 echo "Next: 'ctest --test-dir $build -L emulated' runs one label; tests/mutate/mutate.sh removes barriers one by one."

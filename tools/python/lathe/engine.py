@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine: one rank of a step. Methods are the calls of lathe.h; see there for what they promise."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_char_p, c_int, c_int64, c_void_p
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Optional, Tuple, Union
+
+from . import _library as c
+from ._tensor import carries, place
+
+_ROLES = ("weight", "prepared", "kv", "scratch", "persistent", "mailbox", "input", "output")
+_MESSAGE_BYTES = 65536  # room for a list of missing tensors
+
+Key = Union[str, Tuple[str, int]]  # a name, or a name and a layer
+Plan = c.StepPlan
+
+
+@dataclass(frozen=True)
+class Array:
+    """Memory of the step. `address` is 0 before build; `strides` in elements."""
+
+    name: str
+    layer: int  # -1: not per layer
+    role: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    address: int
+
+
+@dataclass(frozen=True)
+class Info:
+    layout: str
+    deployment: str
+    arch: str
+    tensor_parallel: int
+    rank: int
+    max_context: int
+    page_tokens: int
+    max_rows: int
+    max_requests: int
+    layers: int
+    variants: tuple[tuple[int, int], ...]  # requests, q
+    groups: dict[str, tuple[int, int]]  # name: window (0: all), pages of a table's row
+
+
+def _text(value: Optional[str]) -> Optional[bytes]:
+    return None if value is None else value.encode()
+
+
+def _make(status: int, message: Any) -> None:
+    if status:
+        raise c.Error(status, message.value.decode(errors="replace"))
+
+
+class Group:
+    """One rank's share of a meeting; the engine that takes it must go first."""
+
+    def __init__(self, handle: c_void_p, keep: Any = None) -> None:
+        self._handle, self._keep = handle, keep
+
+    @classmethod
+    def by_file(cls, path: str, rank: int, world: int, timeout: float = 120.0) -> Group:
+        """Ranks that are processes of one machine."""
+        handle, message = c_void_p(), ctypes.create_string_buffer(_MESSAGE_BYTES)
+        _make(c.library().lathe_group_file_create(path.encode(), rank, world, int(timeout * 1e9), byref(handle), message,
+                                                  _MESSAGE_BYTES), message)
+        return cls(handle)
+
+    def close(self) -> None:
+        if self._handle:
+            c.library().lathe_group_destroy(self._handle)
+            self._handle = c_void_p()
+
+
+class Meeting:
+    """Where the ranks of one process, a thread each, meet. Close it after their groups."""
+
+    def __init__(self, world: int, timeout: float = 120.0) -> None:
+        self._handle = c_void_p()
+        status = c.library().lathe_meeting_create(world, int(timeout * 1e9), byref(self._handle))
+        if status:
+            raise c.Error(status, f"no meeting of {world} ranks")
+
+    def join(self, rank: int) -> Group:
+        handle = c_void_p()
+        status = c.library().lathe_group_join(self._handle, rank, byref(handle))
+        if status:
+            raise c.Error(status, f"rank {rank} cannot join")
+        return Group(handle, self)
+
+    def close(self) -> None:
+        c.library().lathe_meeting_destroy(self._handle)
+        self._handle = c_void_p()
+
+
+class Engine:
+    def __init__(self, directory: str, *, device: str = "host", ordinal: int = 0, rank: int = 0, seed: int = 0,
+                 cache: Optional[str] = None, nvrtc: Optional[str] = None, jobs: int = 0, kv_pages: int = 0,
+                 allow_spills: bool = False, no_graphs: bool = False, timeout: float = 0.0,
+                 serving: Optional[Mapping[str, Any]] = None, external_caches: bool = False, stream: int = 0,
+                 group: Optional[Group] = None, log: Optional[Callable[[str, str, int, int], None]] = None) -> None:
+        """`serving`: fields of lathe_serving. `log(kind, text, done, total)`: kind is progress, note or warning."""
+        self._library = c.library()
+        self._handle = c_void_p()
+        self._kept: dict[Any, Any] = {}  # what is bound, by name and layer
+        if device not in ("host", "cuda"):
+            raise ValueError(f"device: found {device}, allowed: host, cuda")
+        kinds = ("progress", "note", "warning")
+        self._log = c.LOG(lambda _, kind, text, done, total: log(kinds[kind], text.decode(), done, total)) if log else c.LOG()
+        self._group = group
+        asked = c.Serving(size=ctypes.sizeof(c.Serving),
+                          **{k: v.encode() if isinstance(v, str) else v for k, v in (serving or {}).items()})
+        o = c.Options(size=ctypes.sizeof(c.Options), directory=directory.encode(), device=int(device == "cuda"),
+                      ordinal=ordinal, rank=rank, seed=seed, cache=_text(cache), nvrtc=_text(nvrtc), jobs=jobs,
+                      kv_pages=kv_pages, allow_spills=allow_spills, no_graphs=no_graphs, log=self._log,
+                      group=group._handle if group else None, timeout_ns=int(timeout * 1e9),
+                      external_caches=external_caches, stream=stream or None)
+        if serving is not None:
+            o.serving = ctypes.pointer(asked)
+        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
+        _make(self._library.lathe_create(byref(o), byref(self._handle), message, _MESSAGE_BYTES), message)
+
+    # ---- life ----
+
+    def close(self) -> None:
+        if self._handle:
+            self._library.lathe_destroy(self._handle)
+            self._handle = c_void_p()
+            self._kept.clear()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        if not self._handle:
+            raise c.Error(c.Status.INVALID, f"{name}: the engine is closed")
+        status = getattr(self._library, name)(self._handle, *arguments)
+        if status:
+            raise c.Error(status, self._library.lathe_message(self._handle).decode(errors="replace"))
+
+    # ---- what the step is ----
+
+    def unsupported(self) -> Optional[str]:
+        """Why this deployment cannot serve here, or None."""
+        if not self._handle:
+            raise c.Error(c.Status.INVALID, "lathe_unsupported: the engine is closed")
+        reason = self._library.lathe_unsupported(self._handle)
+        return None if reason is None else reason.decode(errors="replace")
+
+    def info(self) -> Info:
+        raw = c.InfoStruct(size=ctypes.sizeof(c.InfoStruct))
+        self._call("lathe_describe", byref(raw))
+        variants, groups = [], {}
+        name, a, b = c_char_p(), c_int64(), c_int64()
+        for i in range(raw.variants):
+            self._call("lathe_describe_variant", i, byref(a), byref(b))
+            variants.append((a.value, b.value))
+        for i in range(raw.groups):
+            self._call("lathe_describe_group", i, byref(name), byref(a), byref(b))
+            groups[(name.value or b"").decode()] = (a.value, b.value)
+        return Info(raw.layout.decode(), raw.deployment.decode(), raw.arch.decode(), raw.tensor_parallel, raw.rank,
+                    raw.max_context, raw.page_tokens, raw.max_rows, raw.max_requests, raw.layers, tuple(variants), groups)
+
+    @staticmethod
+    def _array(raw: Any, role: str) -> Array:
+        return Array(raw.name.decode(), raw.layer, role, raw.dtype.decode(), tuple(raw.shape[:raw.rank]),
+                     tuple(raw.strides[:raw.rank]), raw.data or 0)
+
+    def arrays(self, role: Optional[str] = None) -> list[Array]:
+        """All arrays of the step, or those of a role: weight, kv, input, output, ..."""
+        info, found = c.InfoStruct(size=ctypes.sizeof(c.InfoStruct)), []
+        self._call("lathe_describe", byref(info))
+        for i in range(info.arrays):
+            raw, number = c.ArrayStruct(), c_int()
+            self._call("lathe_describe_array", i, byref(raw), byref(number))
+            if role in (None, _ROLES[number.value]):
+                found.append(self._array(raw, _ROLES[number.value]))
+        return found
+
+    def find(self, name: str, layer: int = -1) -> Array:
+        raw = c.ArrayStruct()
+        self._call("lathe_find", name.encode(), layer, byref(raw))
+        return self._array(raw, "")
+
+    # ---- memory of the caller's ----
+
+    def _bind(self, call: str, role: str, tensors: Mapping[Key, Any]) -> None:
+        wanted = {(a.name, a.layer): a.dtype for a in self.arrays(role)}
+        structs, kept = (c.ArrayStruct * len(tensors))(), {}
+        for raw, (key, tensor) in zip(structs, tensors.items()):
+            name, layer = (key, -1) if isinstance(key, str) else key
+            p = place(tensor)
+            rank = min(len(p.shape), c.DIMS)
+            raw.size, raw.name, raw.layer, raw.rank = ctypes.sizeof(c.ArrayStruct), name.encode(), layer, len(p.shape)
+            raw.dtype = carries(p.dtype, wanted.get((name, layer), "")).encode()
+            raw.shape[:rank], raw.strides[:rank], raw.data = p.shape[:rank], p.strides[:rank], p.address or None
+            kept[(name, layer)] = p.keep
+        self._call(call, structs, len(tensors))
+        self._kept.update(kept)
+
+    def bind_weights(self, weights: Mapping[Key, Any]) -> None:
+        """Before build. Tensors with data_ptr(), __array_interface__, DLPack or a writable buffer, kept alive here."""
+        self._bind("lathe_bind_weights", "weight", weights)
+
+    def bind_caches(self, caches: Mapping[Key, Any]) -> None:
+        self._bind("lathe_bind_caches", "kv", caches)
+
+    # ---- build and run ----
+
+    def build(self, weights: Optional[str] = None) -> None:
+        """`weights`: a checkpoint's path, "calm:SEED", or None where all are bound."""
+        if weights is None:
+            self._call("lathe_build", None)
+            return
+        checkpoint, message = c_void_p(), ctypes.create_string_buffer(_MESSAGE_BYTES)
+        _make(self._library.lathe_checkpoint_open(self._handle, weights.encode(), byref(checkpoint), message,
+                                                  _MESSAGE_BYTES), message)
+        try:
+            self._call("lathe_build", self._library.lathe_checkpoint_source(checkpoint))
+        finally:
+            self._library.lathe_checkpoint_close(checkpoint)
+
+    def plan(self, *, requests: int, q: int, longest: int, table_width: Optional[int] = None,
+             page_tokens: Optional[int] = None) -> Plan:
+        """`table_width`, `page_tokens`: those of the step unless the caller's differ."""
+        info = self.info()
+        width = max([pages for _, pages in info.groups.values()] or [0])
+        batch = c.Batch(size=ctypes.sizeof(c.Batch), requests=requests, q=q, longest=longest,
+                        table_width=width if table_width is None else table_width,
+                        page_tokens=info.page_tokens if page_tokens is None else page_tokens)
+        plan = Plan()
+        self._call("lathe_plan", byref(batch), byref(plan))
+        return plan
+
+    def run(self, plan: Plan) -> None:
+        self._call("lathe_run", byref(plan))
+
+    def enqueue(self, plan: Plan) -> None:
+        self._call("lathe_enqueue", byref(plan))
+
+    def finish(self) -> None:
+        self._call("lathe_finish")
+
+    def rejoin(self) -> None:
+        self._call("lathe_rejoin")
+
+    def write(self, name: str, data: Any, layer: int = -1, offset: int = 0) -> None:
+        """`data`: anything with a buffer, C order; numpy arrays too."""
+        view = memoryview(data).cast("B")
+        raw = (ctypes.c_char * view.nbytes).from_buffer_copy(view)
+        self._call("lathe_write", name.encode(), layer, offset, raw, view.nbytes)
+
+    def read(self, name: str, layer: int = -1, offset: int = 0, count: Optional[int] = None) -> memoryview:
+        """`count` elements (default: all) from byte `offset`: i32, i64, f32, f64, u8, u32; bf16 as uint16, e4m3 as uint8.
+        A view of fresh memory; numpy.asarray takes it as it is."""
+        a = self.find(name, layer)
+        item, code = {"bf16": (2, "H"), "f32": (4, "f"), "f64": (8, "d"), "i32": (4, "i"), "i64": (8, "q"), "u8": (1, "B"),
+                      "u32": (4, "I"), "e4m3": (1, "B")}[a.dtype]
+        if count is None:
+            count = 1
+            for n in a.shape:
+                count *= n
+        data = bytearray(count * item)
+        raw = (ctypes.c_char * len(data)).from_buffer(data)
+        self._call("lathe_read", name.encode(), layer, offset, raw, len(data))
+        return memoryview(data).cast(code)
