@@ -10,16 +10,18 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "deadline.h"
 #include "files.h"
 
 #define LARGEST_FILE ((size_t)1 << 30)
-#define LOCK_SECONDS 600 /* then the holder is taken for stuck */
+#define LOCK_NS 600000000000u   /* then the holder is taken for stuck */
+#define PATIENCE_NS 5000000000u /* then the wait is mentioned */
+#define POLL_NS 10000000u
 #define SOURCE "kernel.cu"
 #define LOG "build.log"
 #define KEY "key.txt"
@@ -140,28 +142,20 @@ static bool lock_current(int lock, const char *path) {
            held.st_dev == named.st_dev;
 }
 
-static double now_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Waits for the lock; 0 or an errno. */
 static int wait_lock(int lock, const char *name, lathe_logger *log) {
-    const double start = now_seconds();
+    lathe_deadline end = lathe_deadline_in(LOCK_NS), patience = lathe_deadline_in(PATIENCE_NS);
     bool said = false;
     while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
-        const double waited = now_seconds() - start;
         if (errno != EWOULDBLOCK && errno != EINTR)
             return errno;
-        if (waited > LOCK_SECONDS)
+        if (!lathe_deadline_rest(&end, 0, POLL_NS))
             return ETIMEDOUT;
-        if (waited > 5 && !said) {
+        if (!said && lathe_clock_ns() >= patience.end_ns) {
             lathe_logger_write(log, LATHE_LOG_NOTE, "waiting for another process to build %s",
                                name);
             said = true;
         }
-        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
     }
     return 0;
 }

@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "gpu.h"
 #include "cache.h"
 #include "compile_backend.h"
+#include "deadline.h"
 #include "pool.h"
 
 #define MOST_JOBS 64
@@ -216,12 +216,6 @@ static void record_failure(run *r, lathe_status status, const lathe_step_kernel 
     pthread_mutex_unlock(&r->lock);
 }
 
-static double now_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void *work(void *context) {
     run *r = context;
     for (;;) {
@@ -230,7 +224,7 @@ static void *work(void *context) {
             return NULL;
         char text[1024] = "";
         const lathe_step_kernel *k = &r->table->kernels[i];
-        const double start = now_seconds();
+        const uint64_t start = lathe_clock_ns();
         const lathe_status status = compile_kernel(r->compiler, k, &r->compiled[i],
                                                    (lathe_message_buffer){text, sizeof text});
         if (status != LATHE_OK) {
@@ -240,7 +234,8 @@ static void *work(void *context) {
         const int done = atomic_fetch_add(&r->done, 1) + 1;
         if (r->compiled[i].made)
             lathe_logger_progress(r->compiler->options.log, done, r->table->kernel_count,
-                                  "compiled %s in %.1f s", k->name, now_seconds() - start);
+                                  "compiled %s in %.1f s", k->name,
+                                  (double)(lathe_clock_ns() - start) * 1e-9);
         else
             lathe_logger_progress(r->compiler->options.log, done, r->table->kernel_count,
                                   "found %s", k->name);

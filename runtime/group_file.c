@@ -4,6 +4,7 @@
  * A long all-gather goes in pieces. Each piece is a round: a rank writes its piece, counts itself
  * in, and reads the others' once all have counted. Two halves take turns: whoever writes a half
  * again has seen every rank in the round between, and so past its reading of that half. */
+#include "deadline.h"
 #include "group.h"
 #include "log.h"
 
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PIECE 65536
@@ -43,17 +43,6 @@ typedef struct {
     uint64_t timeout_ns;
     uint64_t round;
 } file_group;
-
-static uint64_t read_clock(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static void rest(int polls) {
-    if (polls > SPINS)
-        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
-}
 
 /* The first reason stays. */
 static lathe_status break_group(file_group *g, const char *reason) {
@@ -89,20 +78,19 @@ static bool all_here(const file_group *g) {
     return true;
 }
 
-static lathe_status wait_for_all(file_group *g, uint64_t end) {
-    for (int polls = 0; !all_here(g); ++polls) {
+static lathe_status wait_for_all(file_group *g, lathe_deadline end) {
+    while (!all_here(g)) {
         if (atomic_load(&g->shared->broken))
             return refuse_broken(g);
-        if (read_clock() >= end)
+        if (!lathe_deadline_rest(&end, SPINS, POLL_NS))
             return break_for_absent(g);
-        rest(polls);
     }
     return LATHE_OK;
 }
 
 /* One round: at most PIECE bytes of each rank, at `offset` of `bytes`. */
 static lathe_status gather_piece(file_group *g, const uint8_t *mine, size_t offset, size_t bytes,
-                                 uint8_t *all, uint64_t end) {
+                                 uint8_t *all, lathe_deadline end) {
     table *t = g->shared;
     const int half = (int)(++g->round & 1u);
     const size_t piece = bytes - offset < PIECE ? bytes - offset : PIECE;
@@ -126,7 +114,7 @@ static lathe_status gather_piece(file_group *g, const uint8_t *mine, size_t offs
 static lathe_status all_gather(lathe_group *base, const void *mine, size_t bytes, void *all) {
     file_group *g = (file_group *)base;
     const bool limited = base->limit_ns && base->limit_ns < g->timeout_ns;
-    const uint64_t end = read_clock() + (limited ? base->limit_ns : g->timeout_ns);
+    const lathe_deadline end = lathe_deadline_in(limited ? base->limit_ns : g->timeout_ns);
     size_t offset = 0;
     if (atomic_load(&g->shared->broken))
         return refuse_broken(g);
@@ -174,14 +162,13 @@ static int make_table(file_group *g, const char *path) {
 }
 
 static int find_table(file_group *g, const char *path) {
-    const uint64_t end = read_clock() + g->timeout_ns;
+    lathe_deadline end = lathe_deadline_in(g->timeout_ns);
     int file = -1;
-    for (int polls = 0; (file = open(path, O_RDWR | O_CLOEXEC)) < 0; ++polls) {
+    while ((file = open(path, O_RDWR | O_CLOEXEC)) < 0) {
         if (errno != ENOENT)
             return errno;
-        if (read_clock() >= end)
+        if (!lathe_deadline_rest(&end, SPINS, POLL_NS))
             return ETIMEDOUT;
-        rest(polls);
     }
     g->shared = map_file(file);
     const int error = g->shared ? 0 : errno;

@@ -9,6 +9,8 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "deadline.h"
+
 #define MEMBERS 64
 #define PATIENCE_NS 5000000000ull /* real time in which nothing happens; then it passes anyway */
 #define BLIND_LOOKS 4096          /* at the clock without a pause between */
@@ -62,14 +64,8 @@ void lathe_emu_progress(lathe_emulator *e) {
     e->stall = 0;
 }
 
-static uint64_t real_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static bool out_of_patience(uint64_t then) {
-    const uint64_t real = real_ns();
+    const uint64_t real = lathe_clock_ns();
     if (atomic_exchange(&seen_world, then) != then)
         atomic_store(&seen_at, real);
     return real - atomic_load(&seen_at) > PATIENCE_NS;

@@ -6,21 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "deadline.h"
 #include "files.h"
 
 #define POLL_NS 2000000
 #define LARGEST 4096
 
 static const char head[16] = "lathe nccl id 1\n";
-
-static uint64_t read_clock(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static lathe_status fail_file(const char *path, int error, lathe_message_buffer message) {
     if (error == EEXIST)
@@ -55,16 +49,14 @@ static lathe_status parse(const char *path, const char *text, size_t found, void
 
 lathe_status lathe_id_file_read(const char *path, void *id, size_t bytes, uint64_t timeout_ns,
                                 lathe_message_buffer message) {
-    const uint64_t end = read_clock() + timeout_ns;
+    lathe_deadline end = lathe_deadline_in(timeout_ns);
     char *text = NULL;
     size_t found = 0;
     int error;
-    while ((error = lathe_file_read(path, LARGEST, &text, &found)) == ENOENT) {
-        if (read_clock() >= end)
+    while ((error = lathe_file_read(path, LARGEST, &text, &found)) == ENOENT)
+        if (!lathe_deadline_rest(&end, 0, POLL_NS))
             return lathe_fail(message, LATHE_PEER_LOST, "%s: rank 0 did not write it within %.1f s",
                               path, (double)timeout_ns * 1e-9);
-        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
-    }
     if (error)
         return fail_file(path, error, message);
     const lathe_status status = parse(path, text, found, id, bytes, message);

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "deadline.h"
+
 struct lathe_meeting {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -61,15 +63,6 @@ void lathe_meeting_destroy(lathe_meeting *meeting) {
     pthread_cond_destroy(&meeting->changed);
     free(meeting->table);
     free(meeting);
-}
-
-static struct timespec deadline_in(uint64_t ns) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    const uint64_t total = (uint64_t)t.tv_nsec + ns;
-    t.tv_sec += (time_t)(total / 1000000000u);
-    t.tv_nsec = (long)(total % 1000000000u);
-    return t;
 }
 
 static void break_meeting(lathe_meeting *m, const char *reason) {
@@ -143,7 +136,8 @@ static void leave(lathe_meeting *m, void *all) {
 static lathe_status all_gather(lathe_group *g, const void *mine, size_t bytes, void *all) {
     lathe_meeting *m = ((thread_group *)g)->meeting;
     const bool limited = g->limit_ns && g->limit_ns < m->timeout_ns;
-    const struct timespec deadline = deadline_in(limited ? g->limit_ns : m->timeout_ns);
+    const lathe_deadline end = lathe_deadline_in(limited ? g->limit_ns : m->timeout_ns);
+    const struct timespec deadline = lathe_deadline_time(&end);
     pthread_mutex_lock(&m->lock);
     /* A fast rank may come back while slow ones still take the table of the round before. */
     while (m->open && !m->broken)

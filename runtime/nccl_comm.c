@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "deadline.h"
 #include "nccl.h"
 
 #define POLL_NS 20000
@@ -19,32 +19,13 @@
 #define SETTLE_NS 200000000   /* for kernels to end after an abort */
 #define JOIN_NS 5000000000ull /* for an abort to end once the graphs are gone */
 
-typedef struct {
-    uint64_t end;
-    int polls;
-} deadline;
-
-static uint64_t read_clock(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static deadline start_for(uint64_t ns) {
-    return (deadline){.end = read_clock() + ns};
-}
-
-static deadline start(const lathe_comm *c) {
-    return start_for(c->timeout_ns);
+static lathe_deadline start(const lathe_comm *c) {
+    return lathe_deadline_in(c->timeout_ns);
 }
 
 /* False once the time is up. */
-static bool pause_until(deadline *d) {
-    if (read_clock() >= d->end)
-        return false;
-    if (++d->polls > SPINS)
-        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
-    return true;
+static bool pause_until(lathe_deadline *d) {
+    return lathe_deadline_rest(d, SPINS, POLL_NS);
 }
 
 /* What the thread of an abort needs; its own, since the communicator may be gone before it. */
@@ -77,7 +58,7 @@ void lathe_comm_abort(lathe_comm *c, const char *why) {
 
 /* An abort that does not end is left to itself, and `aborting` says so. */
 static void join_abort(lathe_comm *c) {
-    deadline d = start_for(JOIN_NS);
+    lathe_deadline d = lathe_deadline_in(JOIN_NS);
     if (!c->aborting)
         return;
     while (pthread_tryjoin_np(c->aborter, NULL) == EBUSY)
@@ -116,7 +97,7 @@ static lathe_status fail_call(lathe_comm *c, const char *call, nccl_result resul
 /* Follows a call that was made until NCCL is done with it. */
 static lathe_status finish(lathe_comm *c, const char *call, nccl_result result,
                            lathe_message_buffer message) {
-    deadline d = start(c);
+    lathe_deadline d = start(c);
     while (result == NCCL_IN_PROGRESS) {
         nccl_result state = NCCL_OK;
         const nccl_result asked = c->nccl->state(c->handle, &state);
@@ -176,7 +157,7 @@ lathe_status lathe_comm_all_gather(lathe_comm *c, const void *from, void *to, si
 
 lathe_status lathe_comm_wait(lathe_comm *c, const lathe_driver *driver, cu_stream stream,
                              lathe_message_buffer message) {
-    deadline d = start(c);
+    lathe_deadline d = start(c);
     if (!c->handle)
         return lathe_comm_refuse_lost(c, message);
     for (;;) {
@@ -195,7 +176,7 @@ lathe_status lathe_comm_wait(lathe_comm *c, const lathe_driver *driver, cu_strea
 }
 
 bool lathe_comm_settle(const lathe_driver *driver, cu_stream stream) {
-    deadline d = start_for(SETTLE_NS);
+    lathe_deadline d = lathe_deadline_in(SETTLE_NS);
     cu_result result;
     while ((result = driver->stream_query(stream)) == CU_NOT_READY && pause_until(&d))
         continue;

@@ -19,6 +19,7 @@
 #include "commands.h"
 #include "files.h"
 #include "group.h"
+#include "seconds.h"
 
 #define GRACE_S 30 /* bounded waits in the others end well before */
 #define POLL_NS 10000000
@@ -113,19 +114,13 @@ static void end_all(const launcher *l) {
             kill(l->ranks[r].process, SIGKILL);
 }
 
-static time_t now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec;
-}
-
 static void wait_all(launcher *l, bool failed) {
-    time_t since = failed ? now_s() : 0;
+    double since = failed ? lathe_seconds() : 0;
     bool ended = false;
     while (collect(l, &failed) > 0) {
-        if (failed && !since)
-            since = now_s();
-        if (failed && !ended && now_s() - since >= GRACE_S) {
+        if (failed && since <= 0)
+            since = lathe_seconds();
+        if (failed && !ended && lathe_seconds() - since >= GRACE_S) {
             end_all(l);
             ended = true;
         }

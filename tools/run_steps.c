@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "image.h"
 #include "named.h"
 #include "ranks.h"
+#include "seconds.h"
 #include "step_files.h"
 #include "step_inputs.h"
 
@@ -99,12 +99,6 @@ static lathe_status compare_ranks(const runner *r, lathe_run_steps_result *resul
     return lathe_alike_outputs(&what, &result->alike, r->message, r->size);
 }
 
-static double read_clock(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 /* Allocations of every device so far. */
 static uint64_t count_allocations(const runner *r) {
     uint64_t count = 0;
@@ -185,9 +179,9 @@ static lathe_status rejoin(const runner *r, int64_t step, lathe_status status,
 /* One step, and what it left. */
 static lathe_status run_step(const runner *r, const lathe_step_plan *plans, int64_t step,
                              lathe_run_steps_result *result) {
-    const double begin = read_clock();
+    const double begin = lathe_seconds();
     lathe_status status = run_once(r, plans, step, &result->waits);
-    const double spent = read_clock() - begin;
+    const double spent = (lathe_seconds() - begin) * 1e3;
     if (status != LATHE_OK) {
         add_time(r, step, spent);
         return rejoin(r, step, status, result);

@@ -3,13 +3,11 @@
 #ifndef LATHE_SECONDS_H
 #define LATHE_SECONDS_H
 
-#include <time.h>
+#include "deadline.h"
 
 /* Seconds since some moment in the past; never goes back. */
 static inline double lathe_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return (double)lathe_clock_ns() * 1e-9;
 }
 
 #endif
