@@ -317,6 +317,31 @@ Test(bind, the_callers_allocator_gives_all_and_gets_all_back) {
     cr_assert_eq(returned, taken);
 }
 
+/* Some weights are the caller's and some are not: the caller's are neither written nor given back.
+ */
+Test(bind, a_bound_weight_beside_loaded_ones_is_left_alone) {
+    static uint16_t gain[128] __attribute__((aligned(64)));
+    lathe_options o = make_options();
+    o.allocate = take;
+    o.release = give_back;
+    o.allocator_context = &taken;
+    create(&o);
+    const lathe_array a = {.size = sizeof a,
+                           .name = "final.gain",
+                           .layer = -1,
+                           .dtype = "bf16",
+                           .rank = 1,
+                           .shape = {128},
+                           .data = gain};
+    memset(gain, 0x3f, sizeof gain);
+    OK(lathe_bind_weights(engine, &a, 1));
+    OK(lathe_build(engine, lathe_checkpoint_source(checkpoint)));
+    for (int i = 0; i < 128; ++i)
+        cr_assert_eq(gain[i], 0x3f3f);
+    close_engine();
+    cr_assert_eq(returned, taken);
+}
+
 Test(bind, launches_one_by_one_leave_the_same_bits) {
     static uint16_t replayed[8 * 128], launched[8 * 128];
     const lathe_options o = make_options();

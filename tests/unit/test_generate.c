@@ -73,14 +73,14 @@ static void keep(void *context, int64_t number, int32_t token, const float *logi
     memcpy(m->logits[number], logits, sizeof m->logits[number]);
 }
 
-static void decode(model *m, const int32_t *draft) {
+static void decode_some(model *m, const int32_t *draft, int64_t count) {
     const lathe_decode_options o = {.engines = m->ranks.engines,
                                     .ranks = m->ranks.count,
                                     .prompt = prompt,
                                     .prompt_count = PROMPT,
                                     .steps = STEPS,
                                     .draft = draft,
-                                    .draft_count = draft ? STEPS : 0,
+                                    .draft_count = count,
                                     .emit = keep,
                                     .context = m};
     const lathe_step_table *t = lathe_engine_table(m->ranks.engines[0]);
@@ -89,6 +89,10 @@ static void decode(model *m, const int32_t *draft) {
     cr_assert_eq(lathe_decode(&o, &m->result, message, sizeof message), LATHE_OK, "%s", message);
     cr_assert_eq(m->count, STEPS);
     cr_assert_arr_eq(m->tokens, expected, sizeof expected);
+}
+
+static void decode(model *m, const int32_t *draft) {
+    decode_some(m, draft, draft ? STEPS : 0);
 }
 
 /* The smallest distance of the greatest logit from the second. */
@@ -140,6 +144,11 @@ Test(generate, drafts_change_no_token) {
     decode(&plain, NULL);
     cr_assert_eq(plain.result.steps, 2 + STEPS - 1);
     cr_assert_eq(plain.result.proposed, 0);
+    /* 8 of the prompt; the other 2, one right and one wrong proposal; then one by one. What was
+     * right goes through no second step. */
+    const int32_t half[] = {expected[0], 0, LATHE_DECODE_NONE};
+    decode_some(&drafted, half, 3);
+    cr_assert_eq(drafted.result.steps, 2 + STEPS - 2);
     int64_t rejected = 0;
     for (uint64_t seed = 10; seed <= 11; ++seed) {
         draw_draft(seed, draft);
