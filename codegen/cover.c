@@ -86,8 +86,8 @@ static lathe_launch make_launch(lathe_plan *plan, const lathe_part_list *list, c
 
 /* Every list of parts that the model has. */
 static const lathe_part_list *list_at(const lathe_model *m, size_t i) {
-    const lathe_part_list *ends[] = {&m->prepare, &m->prologue, &m->epilogue};
-    return i < 3 ? ends[i] : i - 3 < m->kind_count ? &m->kinds[i - 3] : NULL;
+    const lathe_part_list *ends[] = {&m->prepare, &m->prologue, &m->epilogue, &m->probe.list};
+    return i < 4 ? ends[i] : i - 4 < m->kind_count ? &m->kinds[i - 4] : NULL;
 }
 
 /* Whether one of the first `lists` has it. */

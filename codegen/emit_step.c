@@ -30,13 +30,10 @@ static void write_layers(lathe_text *out, const bool *layers, size_t count) {
 }
 
 static const char *const lifetimes[] = {
-    [LATHE_LIFE_WEIGHT] = "weight",
-    [LATHE_LIFE_PREPARED] = "prepared",
-    [LATHE_LIFE_KV] = "kv",
-    [LATHE_LIFE_SCRATCH] = "scratch",
-    [LATHE_LIFE_PERSISTENT] = "persistent",
-    [LATHE_LIFE_INPUT] = "input",
-    [LATHE_LIFE_OUTPUT] = "output",
+    [LATHE_LIFE_WEIGHT] = "weight",   [LATHE_LIFE_PREPARED] = "prepared",
+    [LATHE_LIFE_BUILD] = "build",     [LATHE_LIFE_KV] = "kv",
+    [LATHE_LIFE_SCRATCH] = "scratch", [LATHE_LIFE_PERSISTENT] = "persistent",
+    [LATHE_LIFE_INPUT] = "input",     [LATHE_LIFE_OUTPUT] = "output",
 };
 
 static void write_buffer(const lathe_plan *plan, const lathe_buffer *b, lathe_text *out) {
@@ -367,11 +364,15 @@ static void write_weights(const lathe_plan *plan, lathe_text *out) {
     lathe_text_print(out, "  \"weights\": [");
     for (size_t i = 0; i < count; i++) {
         const lathe_datum *d = sorted[i]->datum;
-        if (sorted[i]->lifetime != LATHE_LIFE_WEIGHT)
+        if (!d || d->kind != LATHE_DATUM_WEIGHT)
             continue;
         next_item(out, &first, 4);
         lathe_text_print(out, "{\"axis\": %d, \"buffer\": ", d->axis);
         lathe_text_json(out, sorted[i]->name);
+        if (d->held) {
+            lathe_text_print(out, ", \"held\": ");
+            lathe_text_json(out, d->held);
+        }
         lathe_text_print(out, ", \"sources\": [");
         bool first_source = true;
         for (size_t s = 0; s < d->tensor_count; s++) {
@@ -498,6 +499,24 @@ static void write_checkpoint(const lathe_plan *plan, lathe_text *out) {
     lathe_text_print(out, "\n  },\n");
 }
 
+static void write_probe(const lathe_plan *plan, lathe_text *out) {
+    const lathe_probe *p = &plan->model->probe;
+    if (!plan->probe.count)
+        return;
+    lathe_text_print(out, "  \"probe\": {\"about\": ");
+    lathe_text_json(out, p->about);
+    lathe_text_print(out, ", \"layers\": [");
+    for (size_t i = 0; i < p->layer_count; i++)
+        lathe_text_print(out, "%s%zu", i ? ", " : "", p->layers[i]);
+    lathe_text_print(out, "], \"limit\": %s, \"ops\": ", lathe_text_real(plan->arena, p->limit));
+    write_ops(plan, &plan->probe, true, 4, out);
+    lathe_text_print(out, ",\n    \"sums\": [");
+    lathe_text_json(out, p->sums[0]);
+    lathe_text_print(out, ", ");
+    lathe_text_json(out, p->sums[1]);
+    lathe_text_print(out, "]},\n");
+}
+
 lathe_text lathe_emit_step(const lathe_plan *plan, const char *only, const char *hash) {
     lathe_text out = {.arena = plan->arena};
     lathe_text_print(&out, "{\n  \"arch\": \"%s\",\n", plan->arch->name);
@@ -519,11 +538,14 @@ lathe_text lathe_emit_step(const lathe_plan *plan, const char *only, const char 
     }
     lathe_text_print(&out, "  \"prepare\": ");
     write_ops(plan, &plan->prepare, true, 2, &out);
+    lathe_text_print(&out, ",\n");
+    write_probe(plan, &out);
     if (plan->model->serves) {
-        lathe_text_print(&out, ",\n  \"serves\": ");
+        lathe_text_print(&out, "  \"serves\": ");
         write_table(plan, plan->model->serves, &out);
+        lathe_text_print(&out, ",\n");
     }
-    lathe_text_print(&out, ",\n  \"tp\": %" PRId64 ",\n", plan->deployment->tp);
+    lathe_text_print(&out, "  \"tp\": %" PRId64 ",\n", plan->deployment->tp);
     write_variants(plan, &out);
     write_weights(plan, &out);
     lathe_text_print(&out, "}\n");

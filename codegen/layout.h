@@ -84,6 +84,8 @@ typedef struct {
     lathe_tensor *tensors; /* weights */
     size_t tensor_count;
     int axis;
+    const char *held; /* the weight of the parts that ranks hold of it; NULL: none */
+    bool is_held;     /* it is that weight of another one */
 } lathe_datum;
 
 typedef struct {
@@ -107,6 +109,17 @@ typedef struct {
     size_t part_count;
 } lathe_part_list;
 
+/* Launches once at load that make the same values in two ways. */
+typedef struct {
+    lathe_part_list list; /* of no part: there is no probe */
+    const char *about;
+    double limit; /* of the relative L2 distance of the two */
+    size_t variant;
+    size_t *layers; /* ascending */
+    size_t layer_count;
+    const char *sums[2]; /* values: their sums over the ranks are compared */
+} lathe_probe;
+
 typedef struct {
     lathe_where where;
     lathe_group *groups;
@@ -114,6 +127,7 @@ typedef struct {
     lathe_datum *data; /* sorted by name, implicit ones too */
     size_t datum_count;
     lathe_part_list prepare, prologue, epilogue;
+    lathe_probe probe;
     lathe_part_list *kinds;
     size_t kind_count;
     size_t *layers; /* index into kinds */

@@ -191,11 +191,11 @@ typedef struct {
 } constructor;
 
 static const constructor constructors[] = {
-    {"layout", 1, true}, {"deployment", 0, true}, {"use", 1, true},    {"model", 0, true},
-    {"group", 1, true},  {"value", 1, true},      {"weight", 1, true}, {"tensor", 1, true},
-    {"cache", 1, true},  {"part", 2, true},       {"kind", 1, true},   {"prev", 1, false},
-    {"const", 1, true},  {"provider", 1, true},   {"arg", 1, true},    {"tactics", 1, true},
-    {"tactic", 1, true},
+    {"layout", 1, true},  {"deployment", 0, true}, {"use", 1, true},      {"model", 0, true},
+    {"group", 1, true},   {"probe", 0, true},      {"value", 1, true},    {"weight", 1, true},
+    {"tensor", 1, true},  {"cache", 1, true},      {"part", 2, true},     {"kind", 1, true},
+    {"prev", 1, false},   {"const", 1, true},      {"provider", 1, true}, {"arg", 1, true},
+    {"tactics", 1, true}, {"tactic", 1, true},
 };
 
 /* What `model` may count on in a deployment. */

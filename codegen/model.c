@@ -136,11 +136,12 @@ static lathe_tensor read_tensor(const reader *r, const lathe_table *t) {
 }
 
 static void read_weight(reader *r, const lathe_table *t) {
-    lathe_tree_check(r->arena, t, "axis from", true);
+    lathe_tree_check(r->arena, t, "axis from held", true);
     lathe_datum *datum = add_datum(r, t->where, LATHE_DATUM_WEIGHT, t->name);
     read_type(r, t, datum);
     const lathe_table *from = lathe_tree_table(r->arena, t, "from");
     datum->axis = (int)lathe_tree_integer_or(r->arena, t, "axis", 0, datum->rank - 1, 0);
+    datum->held = lathe_tree_string_or(r->arena, t, "held", NULL);
     datum->tensor_count = from->item_count;
     datum->tensors = lathe_arena_alloc(r->arena, from->item_count + 1, sizeof *datum->tensors);
     for (size_t i = 0; i < from->item_count; i++) {
@@ -316,6 +317,90 @@ static void read_layers(reader *r, const lathe_table *t) {
             find_kind(r, t->where, lathe_tree_item_string(r->arena, list, i, "layers"));
 }
 
+static size_t find_variant(const reader *r, const lathe_table *t) {
+    const char *name = lathe_tree_string(r->arena, t, "variant");
+    const lathe_deployment *d = r->deployment;
+    for (size_t v = 0; v < d->variant_count; v++)
+        if (strcmp(d->variants[v].name, name) == 0)
+            return v;
+    fail(r, t->where,
+         lathe_arena_print(r->arena, "probe: field 'variant': no variant is called \"%s\"", name));
+}
+
+static void read_probe_layers(const reader *r, const lathe_table *t, lathe_probe *probe) {
+    const lathe_table *list = lathe_tree_table(r->arena, t, "layers");
+    probe->layers = lathe_arena_alloc(r->arena, list->item_count + 1, sizeof *probe->layers);
+    for (size_t i = 0; i < list->item_count; i++) {
+        const int64_t least = i ? (int64_t)probe->layers[i - 1] + 1 : 0;
+        probe->layers[probe->layer_count++] =
+            (size_t)lathe_tree_number(r->arena, t->where, "probe: field 'layers', ascending",
+                                      &list->items[i], least, (int64_t)r->model->layer_count - 1);
+    }
+    if (!probe->layer_count)
+        fail(r, t->where, "probe: field 'layers': found none, allowed: at least one");
+}
+
+static double read_limit(const reader *r, const lathe_table *t) {
+    const lathe_node *node = lathe_tree_find(t, "limit");
+    if (!node || (node->kind != LATHE_NODE_REAL && node->kind != LATHE_NODE_INTEGER) ||
+        !(node->real > 0 && node->real < 1))
+        fail(r, t->where,
+             lathe_arena_print(r->arena,
+                               "probe: field 'limit': found %s, allowed: a number between 0 and 1",
+                               node ? lathe_tree_found(r->arena, node) : "nothing"));
+    return node->real;
+}
+
+static void read_probe(reader *r, const lathe_table *model) {
+    const lathe_node *node = lathe_tree_find(model, "probe");
+    lathe_probe *probe = &r->model->probe;
+    if (!node)
+        return;
+    const lathe_table *t = lathe_tree_expect(r->arena, model->where, "probe", node, "probe");
+    lathe_tree_check(r->arena, t, "about layers limit parts sums variant", false);
+    if (r->deployment->tp == 1)
+        fail(r, t->where, "probe: found in a deployment of one rank, allowed: of several");
+    const lathe_table *sums = lathe_tree_table(r->arena, t, "sums");
+    if (sums->item_count != 2)
+        fail(r, t->where, "probe: field 'sums': allowed: two values");
+    for (size_t i = 0; i < 2; i++)
+        probe->sums[i] = lathe_tree_item_string(r->arena, sums, i, "sums");
+    probe->about = lathe_tree_string_or(r->arena, t, "about", "");
+    probe->limit = read_limit(r, t);
+    probe->variant = find_variant(r, t);
+    read_probe_layers(r, t, probe);
+    probe->list = read_parts(r, t->where, "probe", lathe_tree_table(r->arena, t, "parts"));
+}
+
+/* The parts that the ranks hold of a weight are parts of the same tensor: cut along its first axis,
+ * where the weight itself is cut along another or not at all. */
+static const char *wrong_held(const lathe_datum *weight, const lathe_datum *held) {
+    if (!held || held->kind != LATHE_DATUM_WEIGHT)
+        return "is no weight";
+    const lathe_tensor *whole = &weight->tensors[0], *part = &held->tensors[0];
+    if (weight->tensor_count != 1 || held->tensor_count != 1 || held->is_held ||
+        strcmp(whole->name, part->name) != 0 || !lathe_shape_equal(&whole->shape, &part->shape))
+        return "is not of the same one tensor";
+    if (part->shard != 0 || part->groups != 1 || whole->shard == 0)
+        return "must be cut along axis 0, and the weight itself along another or not at all";
+    return NULL;
+}
+
+static void check_held(const reader *r) {
+    for (size_t i = 0; i < r->model->datum_count; i++) {
+        const lathe_datum *weight = &r->model->data[i];
+        if (!weight->held)
+            continue;
+        lathe_datum *held = (lathe_datum *)lathe_model_find(r->model, weight->held);
+        const char *why = wrong_held(weight, held);
+        if (why)
+            fail(r, weight->where,
+                 lathe_arena_print(r->arena, "weight \"%s\": field 'held': \"%s\" %s", weight->name,
+                                   weight->held, why));
+        held->is_held = true;
+    }
+}
+
 static int compare_data(const void *a, const void *b) {
     return strcmp(((const lathe_datum *)a)->name, ((const lathe_datum *)b)->name);
 }
@@ -357,16 +442,17 @@ static void read_checkpoint(const reader *r, const lathe_table *t) {
 static void read_model(reader *r, const lathe_table *t) {
     lathe_model *m = r->model;
     m->where = t->where;
-    lathe_tree_check(
-        r->arena, t,
-        "caches checkpoint epilogue groups kinds layers prepare prologue serves values weights",
-        false);
+    lathe_tree_check(r->arena, t,
+                     "caches checkpoint epilogue groups kinds layers prepare probe prologue serves "
+                     "values weights",
+                     false);
     read_groups(r, t);
     add_implicits(r);
     read_list(r, t, "values", "value", read_value);
     read_list(r, t, "weights", "weight", read_weight);
     read_list(r, t, "caches", "cache", read_cache);
     qsort(m->data, m->datum_count, sizeof *m->data, compare_data);
+    check_held(r);
     m->prepare =
         read_parts(r, t->where, "prepare", lathe_tree_table_or_null(r->arena, t, "prepare"));
     m->prologue =
@@ -377,6 +463,7 @@ static void read_model(reader *r, const lathe_table *t) {
     read_layers(r, t);
     read_checkpoint(r, t);
     m->serves = lathe_tree_table_or_null(r->arena, t, "serves");
+    read_probe(r, t);
 }
 
 lathe_model *lathe_layout_model(lathe_lua *lua, const lathe_layout *layout,

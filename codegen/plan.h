@@ -41,6 +41,7 @@ typedef struct {
 typedef enum {
     LATHE_LIFE_WEIGHT,
     LATHE_LIFE_PREPARED,
+    LATHE_LIFE_BUILD,
     LATHE_LIFE_KV,
     LATHE_LIFE_SCRATCH,
     LATHE_LIFE_PERSISTENT,
@@ -115,6 +116,7 @@ typedef struct {
     lathe_early_pair *early;
     size_t early_count;
     lathe_ops prepare;
+    lathe_ops probe; /* empty: none */
     lathe_variant_ops *variants; /* by the deployment's variants */
 } lathe_plan;
 

@@ -30,6 +30,7 @@ typedef struct {
     lathe_state *states;          /* by the model's data */
     bool *prepared;
     size_t layers;
+    bool probing; /* what is new now lives while the step is built */
 } wirer;
 
 static size_t index_of(const wirer *w, const lathe_datum *datum) {
@@ -39,7 +40,7 @@ static size_t index_of(const wirer *w, const lathe_datum *datum) {
 static lathe_lifetime lifetime_of(const wirer *w, const lathe_datum *datum) {
     switch (datum->kind) {
     case LATHE_DATUM_WEIGHT:
-        return LATHE_LIFE_WEIGHT;
+        return datum->is_held ? LATHE_LIFE_BUILD : LATHE_LIFE_WEIGHT;
     case LATHE_DATUM_CACHE:
         return LATHE_LIFE_KV;
     case LATHE_DATUM_IMPLICIT:
@@ -51,6 +52,8 @@ static lathe_lifetime lifetime_of(const wirer *w, const lathe_datum *datum) {
     }
     if (w->prepared[index_of(w, datum)])
         return LATHE_LIFE_PREPARED;
+    if (w->probing)
+        return LATHE_LIFE_BUILD;
     return datum->input ? LATHE_LIFE_INPUT : datum->output ? LATHE_LIFE_OUTPUT : LATHE_LIFE_SCRATCH;
 }
 
@@ -80,25 +83,28 @@ static int find_workspace(const wirer *w, const lathe_provider *p, const lathe_a
     return index;
 }
 
-static int find_buffer(const wirer *w, const lathe_provider *p, const lathe_arg *arg,
-                       const lathe_binding *b) {
-    if (!b->datum)
-        return find_workspace(w, p, arg);
+static int find_datum_buffer(const wirer *w, const lathe_datum *datum, lathe_form form,
+                             lathe_dtype dtype) {
     for (size_t i = 0; i < w->plan->buffer_count; i++)
-        if (w->plan->buffers[i].datum == b->datum && w->plan->buffers[i].form == b->form)
+        if (w->plan->buffers[i].datum == datum && w->plan->buffers[i].form == form)
             return (int)i;
     int index;
     lathe_buffer *buffer = add_buffer(w, &index);
-    buffer->name = b->datum->name;
-    buffer->datum = b->datum;
-    buffer->where = b->datum->where;
-    buffer->form = b->form;
-    buffer->dtype = arg->dtype;
-    buffer->lifetime = lifetime_of(w, b->datum);
-    buffer->zeroed =
-        b->datum->kind == LATHE_DATUM_IMPLICIT && strcmp(b->datum->name, "faults") == 0;
-    buffer->per_layer = b->datum->per_layer;
+    buffer->name = datum->name;
+    buffer->datum = datum;
+    buffer->where = datum->where;
+    buffer->form = form;
+    buffer->dtype = dtype;
+    buffer->lifetime = lifetime_of(w, datum);
+    buffer->zeroed = datum->kind == LATHE_DATUM_IMPLICIT && strcmp(datum->name, "faults") == 0;
+    buffer->per_layer = datum->per_layer;
     return index;
+}
+
+static int find_buffer(const wirer *w, const lathe_provider *p, const lathe_arg *arg,
+                       const lathe_binding *b) {
+    return b->datum ? find_datum_buffer(w, b->datum, b->form, arg->dtype)
+                    : find_workspace(w, p, arg);
 }
 
 /* Gives every bound argument its buffer, large enough for this launch. */
@@ -347,6 +353,63 @@ static void check_prepare(const wirer *w) {
                             "prepare: a use on the side stream; allowed: the main stream");
 }
 
+/* The probe fills nothing that the step reads, and exchanges nothing. */
+static void check_probe(const wirer *w) {
+    const lathe_probe *probe = &w->plan->model->probe;
+    const lathe_ops *ops = &w->plan->probe;
+    for (size_t i = 0; i < ops->count; i++) {
+        const lathe_op *op = &ops->ops[i];
+        bool moves = op->kind != LATHE_OP_LAUNCH || op->stream;
+        for (size_t a = 0; !moves && a < w->plan->kernels[op->kernel].provider->arg_count; a++)
+            moves = op->args[a].mailbox >= 0;
+        if (moves || w->plan->kernels[op->kernel].provider->collective)
+            lathe_diag_fail(lathe_arena_diag(w->arena), probe->list.where,
+                            "probe: allowed: launches on the main stream that exchange nothing");
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const lathe_datum *datum = lathe_model_find(w->plan->model, probe->sums[i]);
+        const lathe_state *state = datum ? &w->states[index_of(w, datum)] : NULL;
+        if (!state || !state->written || state->form != LATHE_WHOLE || state->dtype != LATHE_BF16)
+            lathe_diag_fail(lathe_arena_diag(w->arena), probe->list.where,
+                            "probe: field 'sums': \"%s\": allowed: a whole bf16 value that a "
+                            "launch of the probe writes",
+                            probe->sums[i]);
+    }
+}
+
+static void wire_probe(wirer *w, const lathe_state *after_prepare) {
+    const lathe_probe *probe = &w->plan->model->probe;
+    if (!probe->list.part_count)
+        return;
+    wired_list list = {0};
+    w->variant = &w->plan->deployment->variants[probe->variant];
+    w->probing = true;
+    begin_step(w, after_prepare);
+    wire_list(w, &probe->list, &list);
+    for (size_t i = 0; i < probe->layer_count; i++)
+        mark_layers(w, &list.ops, (int64_t)probe->layers[i]);
+    w->plan->probe = list.ops;
+    check_probe(w);
+    w->probing = false;
+}
+
+/* What the ranks hold of a weight is asked for while that weight is made. */
+static void keep_held(const wirer *w) {
+    for (size_t i = 0; i < w->plan->buffer_count; i++) {
+        const lathe_buffer *weight = &w->plan->buffers[i];
+        if (!weight->used || !weight->datum || !weight->datum->held)
+            continue;
+        const lathe_datum *datum = lathe_model_find(w->plan->model, weight->datum->held);
+        const int index = find_datum_buffer(w, datum, LATHE_WHOLE, datum->dtype);
+        weight = &w->plan->buffers[i]; /* the list may have grown */
+        lathe_buffer *held = &w->plan->buffers[index];
+        held->used = true;
+        held->shape = lathe_layout_shape(w->plan->lua, w->plan->deployment, datum, NULL);
+        for (size_t l = 0; l < w->layers; l++)
+            held->layers[l] = held->layers[l] || weight->layers[l];
+    }
+}
+
 void lathe_wire(lathe_plan *plan) {
     const lathe_model *m = plan->model;
     wirer w = {.plan = plan, .arena = plan->arena, .layers = m->layer_count};
@@ -366,7 +429,9 @@ void lathe_wire(lathe_plan *plan) {
         w.variant = &d->variants[v];
         wire_variant(&w, after_prepare, &plan->variants[v]);
     }
+    wire_probe(&w, after_prepare);
     prune_prepare(&w);
+    keep_held(&w);
     lathe_wire_early(plan);
     lathe_wire_name(plan);
 }

@@ -20,6 +20,12 @@ local TILE <const> = 8 -- tokens of one routed tile; the default of section 9 fo
 local PREFIX <const> = "model.language_model."
 local LAYER <const> = PREFIX .. "layers.{l}."
 
+local function append(list, more)
+    for _, item in ipairs(more) do
+        table.insert(list, item)
+    end
+end
+
 local function contains(list, item)
     for _, v in ipairs(list) do
         if v == item then
@@ -133,6 +139,20 @@ local function declare_values(size, n, d)
         table.insert(values, value "head.best" { "i32", rows, 2 })
         table.insert(values, value "head.best.all" { "i32", rows, 2 * d.tp })
     end
+    if n.sliced then
+        append(values, {
+            value "probe.cta_expert" { "i32", ctas },
+            value "probe.cta_limit" { "i32", ctas },
+            value "probe.input_gscale" { "f32", 1 },
+            value "probe.gate_alpha" { "f32", n.experts },
+            value "probe.up_alpha" { "f32", n.experts },
+            value "probe.alpha" { "f32", n.experts },
+            value "probe.codes2" { "u8", rows_max, I // 2 },
+            value "probe.scales2" { "e4m3", rows_max, I // 16 },
+            value "probe.act" { "bf16", rows_max, I },
+            value "probe.rows" { "bf16", gemm2_rows, P },
+        })
+    end
     if d.set.head then
         table.insert(values, value "logits" { "f32", rows, n.vocab, output = true })
         table.insert(values, value "next_tokens" { "i32", rows, output = true })
@@ -143,6 +163,42 @@ local function declare_values(size, n, d)
     return values
 end
 
+-- The experts of the NVFP4 layers: whole experts, or of each expert a slice of its gate rows and of its up rows, and the same
+-- columns of `down` (section 7). Sliced ones can be made from whole experts: held.X is this rank's part of expert.X.
+local function declare_experts(size, n)
+    local P, I, E, F = size.pooled, size.inter, size.experts, n.fp4_experts
+    local list = {}
+    local function declare(name, suffix, dtype, init, here, whole, axis, groups)
+        local function from(at, parts)
+            return { tensor(LAYER .. "mlp.experts." .. suffix) { dtype, whole[1], whole[2], whole[3], shard = at, groups = parts,
+                                                                 init = init } }
+        end
+        local held = n.sliced and "held." .. name or nil
+        table.insert(list, weight("expert." .. name) { dtype, here[1], here[2], here[3], held = held, from = from(axis, groups) })
+        if held then
+            table.insert(list, weight(held) { dtype, n.experts, whole[2], whole[3], from = from(0) })
+        end
+    end
+    local function gate_up(name, suffix, dtype, init, width)
+        declare(name, suffix, dtype, init, { F, 2 * n.inter, width }, { E, 2 * I, width }, n.sliced and 1 or 0, n.sliced and 2 or 1)
+    end
+    local function down(name, suffix, dtype, init, share)
+        declare(name, suffix, dtype, init, { F, P, n.inter // share }, { E, P, I // share }, n.sliced and 2 or 0)
+    end
+    local function scalars(name, suffix, init, ...)
+        declare(name, suffix, "f32", init, { E, ... }, { E, ... })
+    end
+    gate_up("w13", "gate_up_proj", "u8", "codes", P // 2)
+    gate_up("w13.scales", "gate_up_proj_weight_scale", "e4m3", "scales", P // 16)
+    down("w2", "down_proj", "u8", "codes", 2)
+    down("w2.scales", "down_proj_weight_scale", "e4m3", "scales", 16)
+    scalars("scale13", "gate_up_proj_weight_scale_2", "global_scale", 2)
+    scalars("input13", "gate_up_proj_input_scale", "input_scale", 2)
+    scalars("scale2", "down_proj_weight_scale_2", "global_scale")
+    scalars("input2", "down_proj_input_scale", "input_scale")
+    return list
+end
+
 -- Section 11 (names) and section 7 (shards).
 local function declare_weights(size, n)
     local H, P, I, E = size.hidden, size.pooled, size.inter, size.experts
@@ -150,18 +206,7 @@ local function declare_weights(size, n)
     local function vector(name, suffix, width, init)
         return weight(name) { "bf16", width, from = { tensor(LAYER .. suffix) { "bf16", width, init = init } } }
     end
-    local function scalars(name, suffix, init, ...)
-        return weight(name) { "f32", E, ..., from = { tensor(LAYER .. suffix) { "f32", E, ..., init = init } } }
-    end
-    -- Section 7: whole experts, or of each expert a slice of its gate rows and of its up rows, and the same columns of `down`.
-    local gate_up = n.sliced and { axis = 1, groups = 2 } or { axis = 0, groups = 1 }
-    local down = n.sliced and { axis = 2, groups = 1 } or { axis = 0, groups = 1 }
-    local function experts(name, suffix, dtype, init, here, whole, cut)
-        return weight(name) { dtype, n.fp4_experts, here[1], here[2],
-            from = { tensor(LAYER .. suffix) { dtype, E, whole[1], whole[2], shard = cut.axis, groups = cut.groups,
-                                               init = init } } }
-    end
-    return {
+    local list = {
         weight "embed" { "bf16", n.vocab, H,
             from = { tensor(PREFIX .. "embed_tokens.weight") { "bf16", size.vocab, H, shard = 0, init = "embedding" } } },
         weight "final.gain" { "bf16", H, from = { tensor(PREFIX .. "norm.weight") { "bf16", H, init = "gain" } } },
@@ -194,18 +239,9 @@ local function declare_weights(size, n)
             from = { tensor(LAYER .. "mlp.experts.gate_up_proj") { "bf16", E, 2 * I, P, shard = 0, init = "weight" } } },
         weight "edge.w2" { "bf16", n.experts, P, I,
             from = { tensor(LAYER .. "mlp.experts.down_proj") { "bf16", E, P, I, shard = 0, init = "weight" } } },
-        -- NVFP4 layers
-        experts("expert.w13", "mlp.experts.gate_up_proj", "u8", "codes", { 2 * n.inter, P // 2 }, { 2 * I, P // 2 }, gate_up),
-        experts("expert.w13.scales", "mlp.experts.gate_up_proj_weight_scale", "e4m3", "scales", { 2 * n.inter, P // 16 },
-                { 2 * I, P // 16 }, gate_up),
-        experts("expert.w2", "mlp.experts.down_proj", "u8", "codes", { P, n.inter // 2 }, { P, I // 2 }, down),
-        experts("expert.w2.scales", "mlp.experts.down_proj_weight_scale", "e4m3", "scales", { P, n.inter // 16 }, { P, I // 16 },
-                down),
-        scalars("expert.scale13", "mlp.experts.gate_up_proj_weight_scale_2", "global_scale", 2),
-        scalars("expert.input13", "mlp.experts.gate_up_proj_input_scale", "input_scale", 2),
-        scalars("expert.scale2", "mlp.experts.down_proj_weight_scale_2", "global_scale"),
-        scalars("expert.input2", "mlp.experts.down_proj_input_scale", "input_scale"),
     }
+    append(list, declare_experts(size, n))
+    return list
 end
 
 -- Section 3.1, section 6.1 and the angles of RoPE, once at load.
@@ -226,12 +262,6 @@ local function prepare_parts(w4a16)
             writes = { input_gscale = "expert.input_gscale", gate_alpha = "expert.gate_alpha",
                        up_alpha = "expert.up_alpha", alpha = "expert.alpha" } },
     }
-end
-
-local function append(list, more)
-    for _, item in ipairs(more) do
-        table.insert(list, item)
-    end
 end
 
 -- The boundary that ends the layer before (post-feedforward residual) and begins this one (input norm).
@@ -291,42 +321,109 @@ local function attention_boundary(d)
     }
 end
 
-local function nvfp4_experts()
+-- Values and weights of the routed GEMMs: those of the step, and those of the probe's whole experts.
+local function step_names(n)
+    return { part = "moe", w = "expert", alpha = "expert", act = n.sliced and "moe.act.slice" or "moe.act", value = "moe",
+             cta_expert = "meta.cta_expert", cta_limit = "meta.cta_limit" }
+end
+local probe_names <const> = { part = "probe", w = "held", alpha = "probe", act = "probe.act", value = "probe",
+                              cta_expert = "probe.cta_expert", cta_limit = "probe.cta_limit" }
+
+local function nvfp4_experts(o)
     return {
-        part "moe.quantise" "quantise" {
-            reads = { h1 = "moe.h1.all", input_gscale = "expert.input_gscale" },
-            writes = { codes = "moe.codes", scales = "moe.scales" } },
-        part "moe.gemm1" "nvfp4_gemm1" {
-            reads = { codes = "moe.codes", scales = "moe.scales", w13 = "expert.w13", w13_scales = "expert.w13.scales",
-                      permuted_to_token = "meta.permuted_to_token", cta_expert = "meta.cta_expert",
-                      cta_limit = "meta.cta_limit", ctas = "meta.ctas" },
-            writes = { gu = "moe.gu" }, set = { tile = TILE } },
-        part "moe.swiglu" "swiglu_quantise" {
-            reads = { gu = "moe.gu", gate_alpha = "expert.gate_alpha", up_alpha = "expert.up_alpha" },
-            writes = { codes2 = "moe.codes2", scales2 = "moe.scales2" } },
-        part "moe.gemm2" "nvfp4_gemm2" {
-            reads = { codes2 = "moe.codes2", scales2 = "moe.scales2", w2 = "expert.w2", w2_scales = "expert.w2.scales",
-                      alpha = "expert.alpha", cta_expert = "meta.cta_expert", cta_limit = "meta.cta_limit",
+        part(o.part .. ".gemm1") "nvfp4_gemm1" {
+            reads = { codes = "moe.codes", scales = "moe.scales", w13 = o.w .. ".w13", w13_scales = o.w .. ".w13.scales",
+                      permuted_to_token = "meta.permuted_to_token", cta_expert = o.cta_expert, cta_limit = o.cta_limit,
                       ctas = "meta.ctas" },
-            writes = { rows = "moe.rows" }, set = { tile = TILE } },
+            writes = { gu = "moe.gu" }, set = { tile = TILE } },
+        part(o.part .. ".swiglu") "swiglu_quantise" {
+            reads = { gu = "moe.gu", gate_alpha = o.alpha .. ".gate_alpha", up_alpha = o.alpha .. ".up_alpha" },
+            writes = { codes2 = o.value .. ".codes2", scales2 = o.value .. ".scales2" } },
+        part(o.part .. ".gemm2") "nvfp4_gemm2" {
+            reads = { codes2 = o.value .. ".codes2", scales2 = o.value .. ".scales2", w2 = o.w .. ".w2",
+                      w2_scales = o.w .. ".w2.scales", alpha = o.alpha .. ".alpha", cta_expert = o.cta_expert,
+                      cta_limit = o.cta_limit, ctas = "meta.ctas" },
+            writes = { rows = o.value .. ".rows" }, set = { tile = TILE } },
     }
 end
 
 -- Section 6.4: NVFP4 weights and bf16 activations, both global scales applied after the sums.
-local function w4a16_experts(n)
-    local act = n.sliced and "moe.act.slice" or "moe.act"
+local function w4a16_experts(o)
     return {
-        part "moe.gemm1" "nvfp4_gemm1_bf16" {
-            reads = { h1 = "moe.h1", w13 = "expert.w13", w13_scales = "expert.w13.scales",
-                      permuted_to_token = "meta.permuted_to_token", cta_expert = "meta.cta_expert",
-                      cta_limit = "meta.cta_limit", ctas = "meta.ctas" },
+        part(o.part .. ".gemm1") "nvfp4_gemm1_bf16" {
+            reads = { h1 = "moe.h1", w13 = o.w .. ".w13", w13_scales = o.w .. ".w13.scales",
+                      permuted_to_token = "meta.permuted_to_token", cta_expert = o.cta_expert, cta_limit = o.cta_limit,
+                      ctas = "meta.ctas" },
             writes = { gu = "moe.gu" }, set = { tile = TILE } },
-        part "moe.swiglu" "swiglu" {
-            reads = { gu = "moe.gu", gate_alpha = "expert.gate_alpha", up_alpha = "expert.up_alpha" }, writes = { act = act } },
-        part "moe.gemm2" "nvfp4_gemm2_bf16" {
-            reads = { act = act, w2 = "expert.w2", w2_scales = "expert.w2.scales", alpha = "expert.alpha",
-                      cta_expert = "meta.cta_expert", cta_limit = "meta.cta_limit", ctas = "meta.ctas" },
-            writes = { rows = "moe.rows" }, set = { tile = TILE } },
+        part(o.part .. ".swiglu") "swiglu" {
+            reads = { gu = "moe.gu", gate_alpha = o.alpha .. ".gate_alpha", up_alpha = o.alpha .. ".up_alpha" },
+            writes = { act = o.act } },
+        part(o.part .. ".gemm2") "nvfp4_gemm2_bf16" {
+            reads = { act = o.act, w2 = o.w .. ".w2", w2_scales = o.w .. ".w2.scales", alpha = o.alpha .. ".alpha",
+                      cta_expert = o.cta_expert, cta_limit = o.cta_limit, ctas = "meta.ctas" },
+            writes = { rows = o.value .. ".rows" }, set = { tile = TILE } },
+    }
+end
+
+-- Sections 6.3 and 13.4: expert TP against EP, once at load, on seeded rows and routes: the slices of all experts with the kernels
+-- of the step, and this rank's whole experts. Summed over the ranks both give all rows.
+local PROBE_LIMIT <const> = 1e-2 -- relative L2; the sum of the slices is a few 1e-3 off, for it is made of rows in bf16
+
+-- The smallest batch whose routes reach all experts, else the largest.
+local function probe_variant(size, d)
+    local best
+    for _, v in ipairs(d.variants) do
+        local rows = v[1] * v[2]
+        local reaches = rows * size.top_k >= size.experts
+        if not best or (reaches and (not best.reaches or rows < best.rows)) or (not reaches and not best.reaches and rows > best.rows) then
+            best = { name = v[1] .. "x" .. v[2], rows = rows, reaches = reaches }
+        end
+    end
+    return best.name
+end
+
+local function probe_inputs(size, n, w4a16)
+    return {
+        part "probe.routes" "probe_routes" {
+            reads = { rank = "rank" },
+            writes = { permuted_to_token = "meta.permuted_to_token", cta_expert = "meta.cta_expert", cta_limit = "meta.cta_limit",
+                       ctas = "meta.ctas", own_expert = "probe.cta_expert", own_limit = "probe.cta_limit" },
+            set = { routes = function(v) return v.rows * size.top_k end, top_k = size.top_k, experts = size.experts,
+                    local_experts = n.experts, tile = TILE } },
+        w4a16 and part "probe.inputs" "probe_rows" { writes = { h1 = "moe.h1" } }
+        or part "probe.inputs" "probe_rows" {
+            reads = { input_gscale = "expert.input_gscale" }, writes = { codes = "moe.codes", scales = "moe.scales" } },
+        w4a16 and part "probe.scalars" "weight_scalars" {
+            reads = { scale13 = "held.scale13", scale2 = "held.scale2", rank = "rank" },
+            writes = { gate_alpha = "probe.gate_alpha", up_alpha = "probe.up_alpha", alpha = "probe.alpha" } }
+        or part "probe.scalars" "expert_scalars" {
+            reads = { scale13 = "held.scale13", input13 = "expert.input13", scale2 = "held.scale2", input2 = "expert.input2",
+                      rank = "rank" },
+            writes = { input_gscale = "probe.input_gscale", gate_alpha = "probe.gate_alpha", up_alpha = "probe.up_alpha",
+                       alpha = "probe.alpha" } },
+    }
+end
+
+local function probe_experts(size, n, d)
+    if not n.sliced then
+        return nil
+    end
+    local layers, experts = {}, d.set.w4a16 and w4a16_experts or nvfp4_experts
+    for l = 0, size.layers - 1 do
+        if not contains(size.bf16, l) then
+            table.insert(layers, l)
+        end
+    end
+    if #layers == 0 then
+        return nil
+    end
+    local parts = probe_inputs(size, n, d.set.w4a16)
+    append(parts, experts(step_names(n)))
+    append(parts, experts(probe_names))
+    return probe {
+        about = size.experts .. " NVFP4 experts at intermediate width " .. n.inter .. " of " .. size.inter .. " a rank, "
+            .. #layers .. " layers of them, " .. size.layers - #layers .. " of bf16 experts by rank",
+        limit = PROBE_LIMIT, variant = probe_variant(size, d), layers = layers, sums = { "moe.rows", "probe.rows" }, parts = parts,
     }
 end
 
@@ -386,7 +483,12 @@ local function moe(n, k, w4a16)
         part(name .. "norm") "expert_norm" {
             reads = { h0 = "moe.h0.all", gain = "pre_expert.gain" }, writes = { h1 = h1 }, set = { eps = RMS_EPS, center = 1 } },
     }
-    append(parts, k.bf16 and bf16_experts() or w4a16 and w4a16_experts(n) or nvfp4_experts())
+    if not k.bf16 and not w4a16 then
+        table.insert(parts, part "moe.quantise" "quantise" {
+            reads = { h1 = "moe.h1.all", input_gscale = "expert.input_gscale" },
+            writes = { codes = "moe.codes", scales = "moe.scales" } })
+    end
+    append(parts, k.bf16 and bf16_experts() or (w4a16 and w4a16_experts or nvfp4_experts)(step_names(n)))
     append(parts, tail(n.sliced and not k.bf16))
     table.insert(parts, part "moe.unpool" "gemm" { reads = { x = "moe.m", w = "unpool.w" }, writes = { y = "moe.f" } })
     return parts
@@ -466,6 +568,7 @@ local function build_model(size, d)
         weights = declare_weights(size, n),
         caches = { kv("kv.sliding", "sliding"), kv("kv.full", "full") },
         prepare = prepare_parts(d.set.w4a16),
+        probe = probe_experts(size, n, d),
         prologue = embedding(d),
         kinds = kinds,
         layers = layers,

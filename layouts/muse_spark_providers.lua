@@ -174,6 +174,15 @@ local function moe_providers(c)
         use "moe/bf16_gemm2" { parts = { "edge.gemm2" } },
         use(c.w4a16 and "prepare/weight_scalars" or "prepare/expert_scalars") { parts = { "prepare.scalars" } },
     }
+    if c.tp > 1 and not c.ep then
+        append(list, {
+            use "probe/routes" { parts = { "probe.routes" } },
+            use "probe/rows" { parts = { "probe.inputs" } },
+            use(c.w4a16 and "prepare/weight_scalars" or "prepare/expert_scalars") { parts = { "probe.scalars" } },
+            use(c.w4a16 and "moe/nvfp4_gemm1_bf16" or "moe/nvfp4_gemm1") { parts = { "probe.gemm1", "probe.swiglu" } },
+            use(c.w4a16 and "moe/nvfp4_gemm2_bf16" or "moe/nvfp4_gemm2") { parts = { "probe.gemm2" } },
+        })
+    end
     append(list, pick(expert_exchanges, way, "exchanging around the experts")(c))
     return list
 end

@@ -28,10 +28,19 @@ static lathe_status fill_instance(lathe_engine *e, const lathe_weight_source *so
     return status == LATHE_OK ? LATHE_OK : lathe_engine_fail_device(e, status, b->name);
 }
 
+/* Others are made out of whole experts, or are those. */
+static bool is_filled(const lathe_engine *e, const lathe_weight_source *source, int weight) {
+    const lathe_step_weight *w = &e->table->weights[weight];
+    return e->table->buffers[w->buffer].lifetime != LATHE_LIFETIME_BUILD &&
+           !lathe_engine_reshards(source, w);
+}
+
 static lathe_status fill_staged(lathe_engine *e, const lathe_weight_source *source, char *staging) {
     const lathe_step_table *t = e->table;
     for (int w = 0; w < t->weight_count; ++w) {
         const lathe_step_buffer *b = &t->buffers[t->weights[w].buffer];
+        if (!is_filled(e, source, w))
+            continue;
         for (int n = 0; n < lathe_engine_instances(b); ++n) {
             const lathe_status status = fill_instance(e, source, w, n, staging);
             if (status != LATHE_OK)
@@ -42,12 +51,14 @@ static lathe_status fill_staged(lathe_engine *e, const lathe_weight_source *sour
     return LATHE_OK;
 }
 
-/* Weights of which an instance is not the caller's. */
-static int count_unbound(const lathe_engine *e) {
+/* Weights to fill of which an instance is not the caller's. */
+static int count_unbound(const lathe_engine *e, const lathe_weight_source *source) {
     int count = 0;
     for (int w = 0; w < e->table->weight_count; ++w) {
         const int buffer = e->table->weights[w].buffer;
         bool bound = true;
+        if (!is_filled(e, source, w))
+            continue;
         for (int n = 0; n < lathe_engine_instances(&e->table->buffers[buffer]); ++n)
             bound = bound && lathe_engine_given(e, buffer, n);
         count += !bound;
@@ -64,7 +75,7 @@ static lathe_status fill_weights(lathe_engine *e, const lathe_weight_source *sou
             largest = t->buffers[t->weights[w].buffer].fixed_bytes;
     if (t->weight_count == 0)
         return LATHE_OK;
-    const int wanted = count_unbound(e);
+    const int wanted = count_unbound(e, source);
     if (wanted == 0)
         return LATHE_OK;
     if (!source || source->size < sizeof *source || !source->fill)
@@ -77,6 +88,24 @@ static lathe_status fill_weights(lathe_engine *e, const lathe_weight_source *sou
     const lathe_status status = fill_staged(e, source, staging);
     free(staging);
     return status;
+}
+
+lathe_status lathe_engine_agree(lathe_engine *e, lathe_status status) {
+    lathe_group *group = e->options.group;
+    const int32_t mine = (int32_t)status;
+    int32_t all[LATHE_GROUP_MAX];
+    if (!group)
+        return status;
+    const lathe_status met = lathe_group_all_gather(group, &mine, sizeof mine, all);
+    if (status != LATHE_OK)
+        return status;
+    if (met != LATHE_OK)
+        return lathe_engine_fail(e, met, "build: %s", group->message);
+    for (int r = 0; r < group->world; ++r)
+        if (all[r] != (int32_t)LATHE_OK)
+            return lathe_engine_fail(e, LATHE_DISAGREE, "rank %d could not build: %s", r,
+                                     lathe_status_name((lathe_status)all[r]));
+    return LATHE_OK;
 }
 
 static lathe_status launch_list(lathe_engine *e, const lathe_launch_list *list) {
@@ -141,32 +170,13 @@ lathe_status lathe_engine_capture(lathe_engine *e) {
     return LATHE_OK;
 }
 
-/* What fails on one rank ends the build on all, at once and not at a deadline. */
-static lathe_status agree(lathe_engine *e, lathe_status status) {
-    lathe_group *group = e->options.group;
-    const int32_t mine = (int32_t)status;
-    int32_t all[LATHE_GROUP_MAX];
-    if (!group)
-        return status;
-    const lathe_status met = lathe_group_all_gather(group, &mine, sizeof mine, all);
-    if (status != LATHE_OK)
-        return status;
-    if (met != LATHE_OK)
-        return lathe_engine_fail(e, met, "build: %s", group->message);
-    for (int r = 0; r < group->world; ++r)
-        if (all[r] != (int32_t)LATHE_OK)
-            return lathe_engine_fail(e, LATHE_DISAGREE, "rank %d could not build: %s", r,
-                                     lathe_status_name((lathe_status)all[r]));
-    return LATHE_OK;
-}
-
 static lathe_status build_memory(lathe_engine *e, const lathe_weight_source *weights) {
     say(e, "allocating");
-    lathe_status status = agree(e, lathe_engine_allocate(e));
+    lathe_status status = lathe_engine_agree(e, lathe_engine_allocate(e));
     if (status == LATHE_OK)
         status = lathe_engine_open_mailboxes(e);
     if (status == LATHE_OK)
-        status = agree(e, lathe_engine_open_collectives(e));
+        status = lathe_engine_agree(e, lathe_engine_open_collectives(e));
     if (status == LATHE_OK)
         status = lathe_engine_reset_inputs(e);
     if (status == LATHE_OK)
@@ -175,12 +185,24 @@ static lathe_status build_memory(lathe_engine *e, const lathe_weight_source *wei
     return status == LATHE_OK ? fill_weights(e, weights) : status;
 }
 
-static lathe_status build_step(lathe_engine *e) {
-    say(e, "preparing");
+/* Weights that are made out of others, and whether they are right. */
+static lathe_status build_experts(lathe_engine *e, const lathe_weight_source *weights) {
+    lathe_expert_report report = {0};
+    lathe_status status = lathe_engine_reshard(e, weights, &report);
     /* Ranks set out together: in a step they wait for each other only so long. */
-    lathe_status status = agree(e, run_prepare(e));
+    if (status == LATHE_OK) {
+        say(e, "preparing");
+        status = lathe_engine_agree(e, run_prepare(e));
+    }
     if (status == LATHE_OK)
-        status = warm_up(e);
+        status = lathe_engine_probe(e, weights, &report);
+    if (status == LATHE_OK)
+        lathe_engine_report_experts(e, weights, &report);
+    return status;
+}
+
+static lathe_status build_step(lathe_engine *e) {
+    lathe_status status = warm_up(e);
     say(e, "capturing");
     return status == LATHE_OK ? lathe_engine_capture(e) : status;
 }
@@ -203,15 +225,19 @@ lathe_status lathe_build(lathe_engine *e, const lathe_weight_source *weights) {
     lathe_status status = LATHE_OK;
     if (reason)
         status = lathe_engine_fail(e, e->unsupported_status, "%s", reason);
-    status = agree(e, status);
+    status = lathe_engine_agree(e, status);
     if (status == LATHE_OK)
         status = agree_on_step(e);
     if (status == LATHE_OK)
+        status = lathe_engine_agree_experts(e, weights);
+    if (status == LATHE_OK)
         say(e, "compiling");
     if (status == LATHE_OK)
-        status = agree(e, lathe_engine_build_kernels(e));
+        status = lathe_engine_agree(e, lathe_engine_build_kernels(e));
     if (status == LATHE_OK)
-        status = agree(e, build_memory(e, weights));
+        status = lathe_engine_agree(e, build_memory(e, weights));
+    if (status == LATHE_OK)
+        status = build_experts(e, weights);
     if (status == LATHE_OK)
         status = build_step(e);
     e->state = status == LATHE_OK ? LATHE_ENGINE_BUILT : LATHE_ENGINE_FAILED;

@@ -127,6 +127,8 @@ static void check_weights(verdict *v, const lathe_step_table *table) {
     for (int w = 0; w < table->weight_count; ++w) {
         const lathe_step_weight *weight = &table->weights[w];
         const lathe_step_buffer *b = &table->buffers[weight->buffer];
+        if (b->lifetime == LATHE_LIFETIME_BUILD)
+            continue; /* a part of another weight's tensor */
         for (int i = 0; i < count_instances(b); ++i)
             for (int s = 0; s < weight->source_count; ++s)
                 check_source(v, &weight->sources[s], b->per_layer ? b->layers[i] : -1);

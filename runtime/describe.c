@@ -86,7 +86,8 @@ lathe_status lathe_describe_array(lathe_engine *e, int index, lathe_array *array
                                        [LATHE_LIFETIME_PERSISTENT] = LATHE_ROLE_PERSISTENT,
                                        [LATHE_LIFETIME_MAILBOX] = LATHE_ROLE_MAILBOX,
                                        [LATHE_LIFETIME_INPUT] = LATHE_ROLE_INPUT,
-                                       [LATHE_LIFETIME_OUTPUT] = LATHE_ROLE_OUTPUT};
+                                       [LATHE_LIFETIME_OUTPUT] = LATHE_ROLE_OUTPUT,
+                                       [LATHE_LIFETIME_BUILD] = LATHE_ROLE_BUILD};
     if (!e || !array || !role)
         return LATHE_INVALID;
     int left = index;

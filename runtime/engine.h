@@ -36,6 +36,7 @@ struct lathe_engine {
     void **mailboxes;         /* per mailbox: the device's Mailbox struct */
     void **mapped; /* per mailbox, LATHE_GROUP_MAX each: another process's memory, or NULL */
     lathe_launch_list prepare;
+    lathe_launch_list probe;
     lathe_launch_list *variants;
     lathe_graph **graphs; /* per variant; NULL without graphs */
     int64_t kv_pages;
@@ -71,7 +72,10 @@ uint64_t lathe_engine_buffer_bytes(const lathe_engine *e, const lathe_step_buffe
 uint64_t lathe_engine_total_bytes(const lathe_engine *e);
 LATHE_CHECKED lathe_status lathe_engine_allocate(lathe_engine *e);
 void lathe_engine_release(lathe_engine *e);
-/* Gives back what lathe_engine_allocate took. */
+/* One instance of a buffer. */
+LATHE_CHECKED lathe_status lathe_engine_allocate_one(lathe_engine *e, const lathe_step_buffer *b,
+                                                     void **memory);
+/* Gives back what those took. */
 void lathe_engine_free(lathe_engine *e, void *memory);
 /* Harmless inputs: no token is written anywhere, every request is padding. */
 LATHE_CHECKED lathe_status lathe_engine_reset_inputs(lathe_engine *e);
@@ -115,5 +119,42 @@ void lathe_engine_move(lathe_engine *e, int buffer, int layer, void *memory, int
 
 /* engine_launches.c: resolves `prepare` and every variant into launches. */
 LATHE_CHECKED lathe_status lathe_engine_resolve(lathe_engine *e);
+/* The same of the probe, once its buffers are there. */
+LATHE_CHECKED lathe_status lathe_engine_resolve_probe(lathe_engine *e);
+
+/* build.c: what fails on one rank ends the build on all, at once and not at a deadline. */
+LATHE_CHECKED lathe_status lathe_engine_agree(lathe_engine *e, lathe_status status);
+
+/* What is known of expert TP when a step is built, for the one line about it. */
+typedef struct {
+    double seconds;
+    bool probed;
+    double least, most; /* relative L2 distances of the probed layers */
+} lathe_expert_report;
+
+double lathe_engine_seconds(void); /* of a clock that only goes on */
+
+/* engine_experts.c. Collective; they do nothing where there is nothing to do. */
+/* Whether the source's whole experts are those that this step wants, the same on all ranks. */
+LATHE_CHECKED lathe_status lathe_engine_agree_experts(lathe_engine *e,
+                                                      const lathe_weight_source *source);
+/* Whether the weight is made out of whole experts and not filled. */
+bool lathe_engine_reshards(const lathe_weight_source *source, const lathe_step_weight *w);
+LATHE_CHECKED lathe_status lathe_engine_reshard(lathe_engine *e, const lathe_weight_source *source,
+                                                lathe_expert_report *report);
+/* Whole experts of this rank, by weight number: the caller's where they are bound, else filled. */
+LATHE_CHECKED lathe_status lathe_engine_read_held(lathe_engine *e,
+                                                  const lathe_weight_source *source, int weight,
+                                                  int layer, void *host);
+void lathe_engine_report_experts(lathe_engine *e, const lathe_weight_source *source,
+                                 const lathe_expert_report *report);
+
+/* engine_probe.c */
+LATHE_CHECKED lathe_status lathe_engine_probe(lathe_engine *e, const lathe_weight_source *source,
+                                              lathe_expert_report *report);
+/* Bytes of the buffers that live while it runs. */
+uint64_t lathe_engine_probe_bytes(const lathe_engine *e);
+/* Whether any operation of the probe binds the buffer. */
+bool lathe_engine_probe_binds(const lathe_engine *e, int buffer);
 
 #endif

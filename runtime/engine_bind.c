@@ -56,6 +56,14 @@ static lathe_status refuse(lathe_engine *e, const candidate *c, const char *fiel
                              found, allowed);
 }
 
+/* Whole experts, which are there while the step is built. */
+static bool is_held(const lathe_step_table *t, int buffer) {
+    for (int w = 0; w < t->weight_count; ++w)
+        if (t->weights[w].held && t->weights[w].held->buffer == buffer)
+            return true;
+    return false;
+}
+
 static lathe_status find_instance(lathe_engine *e, candidate *c, lathe_step_lifetime lifetime,
                                   const char *kind) {
     const lathe_array *a = c->array;
@@ -63,7 +71,8 @@ static lathe_status find_instance(lathe_engine *e, candidate *c, lathe_step_life
         return lathe_engine_fail(e, LATHE_INVALID, "%s: found an array of size %zu, allowed: %zu",
                                  c->call, a->size, sizeof *a);
     c->buffer = a->name ? lathe_step_table_find_buffer(e->table, a->name) : -1;
-    if (c->buffer < 0 || e->table->buffers[c->buffer].lifetime != lifetime)
+    if (c->buffer < 0 || (e->table->buffers[c->buffer].lifetime != lifetime &&
+                          !(lifetime == LATHE_LIFETIME_WEIGHT && is_held(e->table, c->buffer))))
         return lathe_engine_fail(e, LATHE_INVALID, "%s: no %s has the name \"%.80s\"", c->call,
                                  kind, a->name ? a->name : "");
     c->instance = lathe_step_buffer_instance(&e->table->buffers[c->buffer], a->layer);

@@ -135,6 +135,14 @@ static bool resolve_prepare(lathe_engine *e) {
     return true;
 }
 
+lathe_status lathe_engine_resolve_probe(lathe_engine *e) {
+    const lathe_step_probe *p = &e->table->probe;
+    bool ok = start_list(e, &e->probe, (int64_t)p->layer_count * p->ops.count);
+    for (int i = 0; ok && i < p->layer_count; ++i)
+        ok = resolve_ops(e, &p->ops, (place){LATHE_SECTION_PREPARE, p->layers[i]}, &e->probe);
+    return ok ? LATHE_OK : lathe_engine_fail(e, LATHE_NO_MEMORY, "no memory for launches");
+}
+
 static bool resolve_variant(lathe_engine *e, const lathe_step_variant *v, lathe_launch_list *list) {
     const lathe_step_table *t = e->table;
     int64_t count = (int64_t)v->prologue.count + v->epilogue.count;

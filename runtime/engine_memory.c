@@ -23,15 +23,19 @@ uint64_t lathe_engine_total_bytes(const lathe_engine *e) {
     for (int i = 0; i < e->table->buffer_count; ++i) {
         const lathe_step_buffer *b = &e->table->buffers[i];
         uint64_t bytes;
+        if (b->lifetime == LATHE_LIFETIME_BUILD)
+            continue;
         if (__builtin_mul_overflow(lathe_engine_buffer_bytes(e, b),
                                    (uint64_t)lathe_engine_instances(b), &bytes) ||
             __builtin_add_overflow(total, bytes, &total))
             return UINT64_MAX;
     }
-    return total;
+    /* The probe's buffers come and go beside all others. */
+    return total > UINT64_MAX - lathe_engine_probe_bytes(e) ? UINT64_MAX
+                                                            : total + lathe_engine_probe_bytes(e);
 }
 
-static lathe_status allocate_instance(lathe_engine *e, const lathe_step_buffer *b, void **memory) {
+lathe_status lathe_engine_allocate_one(lathe_engine *e, const lathe_step_buffer *b, void **memory) {
     const lathe_device_ops *ops = e->device->ops;
     const uint64_t bytes = lathe_engine_buffer_bytes(e, b);
     if (bytes > SIZE_MAX / 2)
@@ -60,11 +64,11 @@ lathe_status lathe_engine_allocate(lathe_engine *e) {
         e->memory[i] = lathe_pool_alloc(e->pool, (size_t)count, sizeof **e->memory);
         if (!e->memory[i])
             return lathe_engine_fail(e, LATHE_NO_MEMORY, "no memory for buffers");
-        for (int n = 0; n < count; ++n) {
+        for (int n = 0; n < count && t->buffers[i].lifetime != LATHE_LIFETIME_BUILD; ++n) {
             const lathe_status status =
                 lathe_engine_given(e, i, n)
                     ? LATHE_OK
-                    : allocate_instance(e, &t->buffers[i], &e->memory[i][n]);
+                    : lathe_engine_allocate_one(e, &t->buffers[i], &e->memory[i][n]);
             if (status != LATHE_OK)
                 return status;
             if (lathe_engine_given(e, i, n))
@@ -141,6 +145,9 @@ lathe_status lathe_engine_find(lathe_engine *e, const char *name, int layer,
         return lathe_engine_fail(e, LATHE_INVALID, "buffer %s: layer %d has none", name, layer);
     if (e->state != LATHE_ENGINE_BUILT && e->state != LATHE_ENGINE_LOST)
         return lathe_engine_fail(e, LATHE_INVALID, "buffer %s: there is no memory before build",
+                                 name);
+    if (b->lifetime == LATHE_LIFETIME_BUILD)
+        return lathe_engine_fail(e, LATHE_INVALID, "buffer %s: there is no memory after build",
                                  name);
     memory->buffer = b;
     memory->layer = b->per_layer ? layer : -1;

@@ -143,13 +143,15 @@ typedef struct {
     void *(*allocate)(void *context, size_t bytes);
     void (*release)(void *context, void *memory);
     void *allocator_context;
+    bool no_probe; /* step.json's probe is left out: what it looks at is known, or kernels do
+                      nothing */
 } lathe_options;
 
 /* Defaults: host device, rank 0, all else zero. */
 #define LATHE_OPTIONS_INIT                                                                         \
     {                                                                                              \
         sizeof(lathe_options), NULL, LATHE_DEVICE_HOST, 0, 0, 0, NULL, NULL, 0, 0, false, false,   \
-            NULL, NULL, NULL, 0, NULL, false, NULL, NULL, NULL, NULL                               \
+            NULL, NULL, NULL, 0, NULL, false, NULL, NULL, NULL, NULL, false                        \
     }
 
 /* Reads step.json and opens the device. On failure *engine is NULL and `message` holds the reason.
@@ -165,14 +167,25 @@ const char *lathe_message(const lathe_engine *engine);
  * size), or NULL. Reads no weight and compiles nothing. The text lives as long as the engine. */
 const char *lathe_unsupported(lathe_engine *engine);
 
+/* An engine that holds whole experts by rank: its place among the ranks that share them. */
+typedef struct {
+    int rank, world;
+    uint64_t group; /* a number that those ranks have in common, and no other group of them has */
+} lathe_expert_shards;
+
 /* Where weights come from. `fill` writes the `bytes` of one weight of this rank (its number in
  * step.json's `weights`), in its local shape, for `layer` (-1 for a weight that is not per layer)
- * to `host`. On failure it returns a status and writes the reason to `message`. */
+ * to `host`. On failure it returns a status and writes the reason to `message`.
+ *
+ * `experts` NULL: `fill` is asked for every weight. Else the ranks hold whole experts only: of a
+ * weight that step.json can make from those (`held`), `fill` is asked for the rank's whole experts,
+ * and all ranks together make the slices. They are asked for again where the step has a probe. */
 typedef struct {
     size_t size; /* sizeof(lathe_weight_source) */
     lathe_status (*fill)(void *context, int weight, int layer, void *host, size_t bytes,
                          char *message, size_t message_size);
     void *context;
+    const lathe_expert_shards *experts;
 } lathe_weight_source;
 
 /* Compiles what the cache lacks, loads, allocates, fills weights, runs `prepare`, warms up,
@@ -283,7 +296,8 @@ typedef enum {
     LATHE_ROLE_PERSISTENT, /* survives a step */
     LATHE_ROLE_MAILBOX,
     LATHE_ROLE_INPUT,
-    LATHE_ROLE_OUTPUT
+    LATHE_ROLE_OUTPUT,
+    LATHE_ROLE_BUILD /* while lathe_build runs; whole experts among it may be bound */
 } lathe_role;
 
 typedef struct {

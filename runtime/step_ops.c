@@ -14,6 +14,7 @@ typedef struct {
     int layer_count;
     bool epilogue; /* "the layer before" is the last one */
     bool prepare;  /* each op names its layers */
+    bool probe;
     bool forked;   /* the side stream is open */
     bool moved[2]; /* the last operation of the stream is a collective */
     bool fresh[2]; /* nothing was launched on the stream since its fork or join */
@@ -36,6 +37,14 @@ static bool check_layers(lathe_step_reader *r, const lathe_step_binding *binding
             return fail_layer(r, b, layer);
     }
     return true;
+}
+
+/* What lives while the step is built is there for the probe alone. */
+static bool check_lifetime(lathe_step_reader *r, const op_context *c, const lathe_step_binding *b) {
+    const lathe_step_buffer *buffer = &r->table->buffers[b->buffer];
+    return c->probe || buffer->lifetime != LATHE_LIFETIME_BUILD ||
+           lathe_json_fail(&r->json, "found \"%.60s\" of lifetime build, allowed: in the probe",
+                           buffer->name);
 }
 
 /* Equal, save that the front of a larger buffer will do. */
@@ -164,7 +173,8 @@ static bool read_bindings(lathe_step_reader *r, const json_t *op, const op_conte
         if (!value)
             return lathe_json_fail(j, "is missing; an unbound argument is null");
         if (!read_binding(r, value, &k->args[i], &list[i]) ||
-            (list[i].buffer >= 0 && !check_layers(r, &list[i], layers, count, c->epilogue)))
+            (list[i].buffer >= 0 && (!check_layers(r, &list[i], layers, count, c->epilogue) ||
+                                     !check_lifetime(r, c, &list[i]))))
             return false;
         lathe_json_leave(j, inner);
     }
@@ -230,7 +240,7 @@ static bool read_side(lathe_step_reader *r, const json_t *object, const op_conte
     if (!value || json_is_null(value))
         return lathe_json_fail(j, "is missing");
     if (!read_binding(r, value, side, b) ||
-        !check_layers(r, b, c->layers, c->layer_count, c->epilogue))
+        !check_layers(r, b, c->layers, c->layer_count, c->epilogue) || !check_lifetime(r, c, b))
         return false;
     lathe_json_leave(j, mark);
     return true;
@@ -343,6 +353,80 @@ static bool read_ops(lathe_step_reader *r, const json_t *object, const char *key
 bool lathe_step_read_prepare(lathe_step_reader *r, const json_t *root) {
     op_context c = {.prepare = true};
     return read_ops(r, root, "prepare", &c, &r->table->prepare);
+}
+
+/* The probe exchanges nothing: what goes on between the ranks is the build's affair. */
+static bool check_probe_op(lathe_step_reader *r, const lathe_step_op *op) {
+    lathe_json *j = &r->json;
+    if (op->kind != LATHE_OP_LAUNCH || op->stream != 0)
+        return lathe_json_fail(j, "allowed: a launch on stream 0");
+    for (int i = 0; i < r->table->kernels[op->kernel].arg_count; ++i)
+        if (op->bindings[i].mailbox >= 0)
+            return lathe_json_fail(j, "found a mailbox, allowed: a launch without any");
+    return true;
+}
+
+static bool read_sums(lathe_step_reader *r, const json_t *object, int *sums) {
+    lathe_json *j = &r->json;
+    const json_t *array;
+    int count;
+    if (!lathe_json_array(j, object, "sums", 2, 2, &array, &count))
+        return false;
+    const size_t mark = lathe_json_enter(j, "sums");
+    for (int i = 0; i < 2; ++i) {
+        const char *name;
+        const size_t inner = lathe_json_enter_index(j, (size_t)i);
+        if (!lathe_json_name_value(j, json_array_get(array, (size_t)i), LATHE_NAME_WORD, &name))
+            return false;
+        sums[i] = lathe_step_index_find(&r->buffers, name);
+        const lathe_step_buffer *b = sums[i] < 0 ? NULL : &r->table->buffers[sums[i]];
+        if (!b || b->dtype != LATHE_SCALAR_BF16 || b->per_layer ||
+            (b->lifetime != LATHE_LIFETIME_SCRATCH && b->lifetime != LATHE_LIFETIME_BUILD))
+            return lathe_json_fail(j,
+                                   "found \"%.60s\", allowed: a bf16 buffer of scope step and "
+                                   "lifetime scratch or build",
+                                   name);
+        lathe_json_leave(j, inner);
+    }
+    lathe_json_leave(j, mark);
+    return true;
+}
+
+static bool read_limit(lathe_json *j, const json_t *object, double *limit) {
+    const json_t *value = json_object_get(object, "limit");
+    char found[64];
+    *limit = json_number_value(value);
+    return (*limit > 0 && *limit < 1) ||
+           lathe_json_fail_at(j, "limit", "found %s, allowed: a number between 0 and 1",
+                              lathe_json_show(value, found));
+}
+
+bool lathe_step_read_probe(lathe_step_reader *r, const json_t *root) {
+    lathe_json *j = &r->json;
+    lathe_step_probe *p = &r->table->probe;
+    const json_t *object = json_object_get(root, "probe");
+    if (!object)
+        return true;
+    const size_t mark = lathe_json_enter(j, "probe");
+    if (r->table->tp == 1)
+        return lathe_json_fail(j, "found a probe of one rank");
+    if (!lathe_json_object(j, object, "about layers limit ops sums") ||
+        !lathe_json_name(j, object, "about", LATHE_NAME_TEXT, &p->about) ||
+        !read_limit(j, object, &p->limit) ||
+        !lathe_step_read_layers(r, object, &p->layers, &p->layer_count) ||
+        !read_sums(r, object, p->sums))
+        return false;
+    op_context c = {.layers = p->layers, .layer_count = p->layer_count, .probe = true};
+    if (!read_ops(r, object, "ops", &c, &p->ops))
+        return false;
+    for (int i = 0; i < p->ops.count; ++i) {
+        const size_t inner = lathe_json_enter_index(j, (size_t)i);
+        if (!check_probe_op(r, &p->ops.ops[i]))
+            return false;
+        lathe_json_leave(j, inner);
+    }
+    lathe_json_leave(j, mark);
+    return true;
 }
 
 static bool read_kinds(lathe_step_reader *r, const json_t *value, lathe_step_variant *v) {

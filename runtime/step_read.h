@@ -45,6 +45,7 @@ bool lathe_step_read_checkpoint(lathe_step_reader *r, const json_t *root);
 bool lathe_step_read_weights(lathe_step_reader *r, const json_t *root);
 bool lathe_step_read_kernels(lathe_step_reader *r, const json_t *root);
 bool lathe_step_read_prepare(lathe_step_reader *r, const json_t *root);
+bool lathe_step_read_probe(lathe_step_reader *r, const json_t *root);
 bool lathe_step_read_variants(lathe_step_reader *r, const json_t *root);
 
 #endif

@@ -238,11 +238,11 @@ const char *lathe_step_form_name(lathe_step_form form) {
     return names[form];
 }
 
-#define LIFETIMES "weight prepared kv scratch persistent mailbox input output"
+#define LIFETIMES "weight prepared kv scratch persistent mailbox input output build"
 
 const char *lathe_step_lifetime_name(lathe_step_lifetime lifetime) {
-    static const char *const names[] = {"weight",     "prepared", "kv",    "scratch",
-                                        "persistent", "mailbox",  "input", "output"};
+    static const char *const names[] = {"weight",  "prepared", "kv",     "scratch", "persistent",
+                                        "mailbox", "input",    "output", "build"};
     return names[lifetime];
 }
 
@@ -360,7 +360,7 @@ static bool read_head(lathe_step_reader *r, const json_t *root) {
             j, root,
             "format layout deployment tp arch hash checkpoint? ceilings? serves? limits "
             "groups buffers weights "
-            "mailboxes kernels prepare layers variants") ||
+            "mailboxes kernels prepare probe? layers variants") ||
         !lathe_json_name(j, root, "layout", LATHE_NAME_FOLDER, &t->layout) ||
         !lathe_json_name(j, root, "deployment", LATHE_NAME_TEXT, &t->deployment) ||
         !lathe_json_int(j, root, "tp", 1, LARGEST_TP, &tp) ||
@@ -377,7 +377,7 @@ static bool read_root(lathe_step_reader *r, const json_t *root) {
            read_layer_kinds(r, root) && read_buffers(r, root) && lathe_step_read_weights(r, root) &&
            lathe_step_read_checkpoint(r, root) && read_mailboxes(r, root) &&
            lathe_step_read_kernels(r, root) && lathe_step_read_prepare(r, root) &&
-           lathe_step_read_variants(r, root);
+           lathe_step_read_probe(r, root) && lathe_step_read_variants(r, root);
 }
 
 static lathe_status parse_root(lathe_step_reader *r, const char *text, size_t length) {

@@ -31,7 +31,8 @@ typedef enum {
     LATHE_LIFETIME_PERSISTENT,
     LATHE_LIFETIME_MAILBOX,
     LATHE_LIFETIME_INPUT,
-    LATHE_LIFETIME_OUTPUT
+    LATHE_LIFETIME_OUTPUT,
+    LATHE_LIFETIME_BUILD /* bound by the probe only; there while it runs */
 } lathe_step_lifetime;
 
 typedef enum {
@@ -79,11 +80,14 @@ typedef struct {
     int64_t shard_groups;   /* the axis is this many equal groups, each split over the ranks */
 } lathe_step_source;
 
-typedef struct {
+typedef struct lathe_step_weight {
     int buffer;
     int axis; /* along which the sources are joined */
     int source_count;
     const lathe_step_source *sources;
+    /* The same tensor cut along its first dimension, as ranks hold it that hold whole experts;
+     * NULL: none */
+    const struct lathe_step_weight *held;
 } lathe_step_weight;
 
 /* A file beside the tensors of a checkpoint, and what it must say. */
@@ -205,6 +209,17 @@ typedef struct {
     const lathe_step_op *ops;
 } lathe_step_ops;
 
+/* Launches once at load, in each of `layers`: what they leave in the two buffers of `sums`, summed
+ * over the ranks, is the same but for rounding. */
+typedef struct {
+    const char *about;
+    double limit; /* of the relative L2 distance */
+    int layer_count;
+    const int *layers;
+    lathe_step_ops ops; /* none: there is no probe */
+    int sums[2];
+} lathe_step_probe;
+
 typedef struct {
     const char *name;
     int64_t requests;
@@ -242,6 +257,7 @@ typedef struct {
     int kernel_count;
     const lathe_step_kernel *kernels;
     lathe_step_ops prepare;
+    lathe_step_probe probe;
     int kind_count;
     const char *const *kind_names;
     int layer_count;

@@ -80,13 +80,14 @@ static bool read_weight(lathe_step_reader *r, const json_t *value, lathe_step_we
     lathe_json *j = &r->json;
     const char *name;
     int64_t axis = 0, total;
-    if (!lathe_json_object(j, value, "buffer axis? sources") ||
+    if (!lathe_json_object(j, value, "buffer axis? held? sources") ||
         !lathe_json_name(j, value, "buffer", LATHE_NAME_WORD, &name))
         return false;
     w->buffer = lathe_step_index_find(&r->buffers, name);
-    if (w->buffer < 0 || r->table->buffers[w->buffer].lifetime != LATHE_LIFETIME_WEIGHT)
-        return lathe_json_fail_at(j, "buffer",
-                                  "found \"%.60s\", allowed: a buffer of lifetime weight", name);
+    if (w->buffer < 0 || (r->table->buffers[w->buffer].lifetime != LATHE_LIFETIME_WEIGHT &&
+                          r->table->buffers[w->buffer].lifetime != LATHE_LIFETIME_BUILD))
+        return lathe_json_fail_at(
+            j, "buffer", "found \"%.60s\", allowed: a buffer of lifetime weight or build", name);
     const lathe_step_buffer *b = &r->table->buffers[w->buffer];
     const int64_t last = b->shape.count ? b->shape.count - 1 : 0;
     if ((json_object_get(value, "axis") && !lathe_json_int(j, value, "axis", 0, last, &axis)) ||
@@ -98,6 +99,64 @@ static bool read_weight(lathe_step_reader *r, const json_t *value, lathe_step_we
            lathe_json_fail_at(j, "sources",
                               "found %lld elements for one rank, allowed: %lld as \"%.60s\" has",
                               (long long)total, (long long)wanted, name);
+}
+
+static bool same_shape(const lathe_step_shape *a, const lathe_step_shape *b) {
+    return a->count == b->count && memcmp(a->dim, b->dim, (size_t)a->count * sizeof *a->dim) == 0;
+}
+
+/* One tensor each, the same one; held is cut along dimension 0, the weight along another or not. */
+static bool fits_held(const lathe_step_table *t, const lathe_step_weight *w,
+                      const lathe_step_weight *held) {
+    const lathe_step_buffer *b = &t->buffers[w->buffer], *h = &t->buffers[held->buffer];
+    if (w->source_count != 1 || held->source_count != 1 || h->lifetime != LATHE_LIFETIME_BUILD ||
+        b->lifetime != LATHE_LIFETIME_WEIGHT || !b->per_layer || !h->per_layer)
+        return false;
+    const lathe_step_source *s = w->sources, *part = held->sources;
+    for (int i = 0; i < b->layer_count; ++i)
+        if (lathe_step_buffer_instance(h, b->layers[i]) < 0)
+            return false;
+    return strcmp(s->tensor, part->tensor) == 0 && s->dtype == part->dtype &&
+           same_shape(&s->shape, &part->shape) && s->shard_axis != 0 && part->shard_axis == 0 &&
+           part->shard_groups == 1;
+}
+
+/* `of`: per buffer the weight that fills it, or NULL. */
+static bool read_held(lathe_step_reader *r, const json_t *value, const lathe_step_weight **of,
+                      lathe_step_weight *w) {
+    lathe_json *j = &r->json;
+    const lathe_step_table *t = r->table;
+    const char *name;
+    if (!json_object_get(value, "held"))
+        return true;
+    if (!lathe_json_name(j, value, "held", LATHE_NAME_WORD, &name))
+        return false;
+    const int buffer = lathe_step_index_find(&r->buffers, name);
+    if (buffer >= 0 && of[buffer] && fits_held(t, w, of[buffer]))
+        w->held = of[buffer];
+    return w->held ||
+           lathe_json_fail_at(j, "held",
+                              "found \"%.60s\", allowed: a weight of lifetime build in the same "
+                              "layers, of the same one tensor cut along axis 0",
+                              name);
+}
+
+static bool read_all_held(lathe_step_reader *r, const json_t *array, lathe_step_weight *weights) {
+    lathe_json *j = &r->json;
+    const lathe_step_table *t = r->table;
+    const lathe_step_weight **of = lathe_json_alloc(j, t->buffer_count, sizeof *of);
+    if (!of)
+        return false;
+    for (int i = 0; i < t->weight_count; ++i)
+        of[weights[i].buffer] = &weights[i];
+    for (int i = 0; i < t->weight_count; ++i) {
+        const size_t mark = lathe_json_enter(j, "weights");
+        lathe_json_enter_index(j, (size_t)i);
+        if (!read_held(r, json_array_get(array, (size_t)i), of, &weights[i]))
+            return false;
+        lathe_json_leave(j, mark);
+    }
+    return true;
 }
 
 /* Every weight buffer is filled by exactly one weight. */
@@ -136,5 +195,5 @@ bool lathe_step_read_weights(lathe_step_reader *r, const json_t *root) {
             return false;
         lathe_json_leave(j, mark);
     }
-    return check_filled(r);
+    return read_all_held(r, array, weights) && check_filled(r);
 }

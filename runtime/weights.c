@@ -181,7 +181,7 @@ static lathe_status fill(void *context, int weight, int layer, void *host, size_
 }
 
 lathe_weight_source lathe_weights_source(lathe_weights *weights) {
-    return (lathe_weight_source){sizeof(lathe_weight_source), fill, weights};
+    return (lathe_weight_source){sizeof(lathe_weight_source), fill, weights, NULL};
 }
 
 static lathe_status read_checkpoint(void *context, const lathe_step_source *source,

@@ -31,7 +31,8 @@ lathe_weight_reader lathe_weights_checkpoint(lathe_safetensors *checkpoint);
 LATHE_CHECKED lathe_status lathe_weights_fill(const lathe_weights *weights, int weight, int layer,
                                               void *host, size_t bytes, char *message, size_t size);
 
-/* The source that lathe_build takes; `weights` must outlive the build. */
+/* The source that lathe_build takes; `weights` must outlive the build. It can fill every weight;
+ * whoever wants experts by rank says so in the source's `experts`. */
 lathe_weight_source lathe_weights_source(lathe_weights *weights);
 
 /* `pattern` with the layer's number in place of "{l}". False where the result does not fit. */

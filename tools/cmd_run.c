@@ -121,9 +121,12 @@ static int open_weights(run *r) {
 static int build(run *r) {
     lathe_weights weights[LATHE_GROUP_MAX];
     lathe_weight_source sources[LATHE_GROUP_MAX];
+    lathe_expert_shards shards[LATHE_GROUP_MAX];
     for (int rank = 0; rank < r->ranks.count; ++rank) {
         weights[rank] = (lathe_weights){r->table, r->ranks.first + rank, r->weights.reader};
         sources[rank] = lathe_weights_source(&weights[rank]);
+        shards[rank] = (lathe_expert_shards){r->ranks.first + rank, r->ranks.world, 0};
+        sources[rank].experts = r->o.experts_by_rank ? &shards[rank] : NULL;
     }
     const lathe_status status =
         lathe_ranks_build(&r->ranks, sources, r->message, sizeof r->message);

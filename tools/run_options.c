@@ -21,6 +21,10 @@ static const char help[] =
     "  --timing           say on standard error how long the phases of building and checking took\n"
     "  --weights WHAT     a checkpoint (folder, index or file), calm:SEED or unkind:SEED  "
     "[calm:1]\n"
+    "  --experts full|ep  expert-TP slices cut from full weights, or made by all ranks together "
+    "from "
+    "whole\n"
+    "                     experts, of which each holds its share  [full]\n"
     "  --inputs DIR       step inputs, and in check mode any value, from DIR/NAME.npy\n"
     "  --dump DIR         write what every launch wrote (with --check), else the outputs\n"
     "  --against WHAT     with --check: the outputs against those of another deployment: TP or "
@@ -81,6 +85,12 @@ static bool take_inject(const char *text, void *to) {
     return lathe_inject_parse(text, to);
 }
 
+static bool take_experts(const char *text, void *to) {
+    const bool by_rank = strcmp(text, "ep") == 0;
+    *(bool *)to = by_rank;
+    return by_rank || strcmp(text, "full") == 0;
+}
+
 static int parse(int argc, char **argv, lathe_run_options *o) {
     int64_t seed = 1, schedule = 1;
     const lathe_option options[] = {
@@ -108,6 +118,10 @@ static int parse(int argc, char **argv, lathe_run_options *o) {
         {.name = "--timeout", .number = &o->timeout_ms, .least = 1, .most = 3600000},
         {.name = "--device", .take = take_device, .to = &o->device, .allowed = "cuda, host"},
         {.name = "--noise", .take = take_noise, .to = &o->noise, .allowed = "a number from 0 to 1"},
+        {.name = "--experts",
+         .take = take_experts,
+         .to = &o->experts_by_rank,
+         .allowed = "full, ep"},
         {.name = "--inject",
          .take = take_inject,
          .to = &o->inject,

@@ -19,7 +19,8 @@ typedef struct {
     lathe_device_kind device;
     bool check;
     bool failures_only;
-    const char *weights; /* "calm:1" */
+    const char *weights;  /* "calm:1" */
+    bool experts_by_rank; /* whole experts, from which slices are made */
     const char *inputs;
     const char *dump;
     const char *against; /* another deployment, or NULL */

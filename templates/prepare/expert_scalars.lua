@@ -8,12 +8,13 @@ return provider "prepare/expert_scalars" {
     entry = "expert_scalars",
     constants = {
         const "kExperts" { type = "int", min = 1, max = 65536, doc = "experts of all ranks" },
-        const "kLocal" { type = "int", min = 1, max = 65536, doc = "experts of this rank; kExperts: all" },
+        const "kScaled" { type = "int", min = 1, max = 65536, doc = "experts whose weight scales are given: all, or this rank's" },
+        const "kLocal" { type = "int", min = 1, max = 65536, doc = "experts of this rank" },
     },
     args = {
-        arg "scale13" { dir = "in", dtype = "f32", shape = { "kExperts", 2 }, port = "expert_scalars.scale13" },
+        arg "scale13" { dir = "in", dtype = "f32", shape = { "kScaled", 2 }, port = "expert_scalars.scale13" },
         arg "input13" { dir = "in", dtype = "f32", shape = { "kExperts", 2 }, port = "expert_scalars.input13" },
-        arg "scale2" { dir = "in", dtype = "f32", shape = { "kExperts" }, port = "expert_scalars.scale2" },
+        arg "scale2" { dir = "in", dtype = "f32", shape = { "kScaled" }, port = "expert_scalars.scale2" },
         arg "input2" { dir = "in", dtype = "f32", shape = { "kExperts" }, port = "expert_scalars.input2" },
         arg "rank" { dir = "in", dtype = "i32", shape = { 2 }, port = "expert_scalars.rank" },
         arg "input_gscale" { dir = "out", dtype = "f32", shape = { 1 }, port = "expert_scalars.input_gscale" },
@@ -24,8 +25,8 @@ return provider "prepare/expert_scalars" {
     launch = function() return { grid = { 1, 1, 1 }, block = 32, shared = 0, registers = 64 } end,
     cost = function(c) return { bytes = 24 * c.kExperts + 12 * c.kLocal, operations = 8 * c.kExperts } end,
     unsupported = function(c)
-        if c.kExperts % c.kLocal ~= 0 then
-            return "the local experts must divide the experts, found " .. c.kLocal .. " of " .. c.kExperts
+        if c.kScaled % c.kLocal ~= 0 then
+            return "the local experts must divide those with scales, found " .. c.kLocal .. " of " .. c.kScaled
         end
     end,
 }

@@ -22,7 +22,7 @@ static double fp32(double value) {
 static void one_rank(lathe_ref *r, int rank) {
     const int64_t experts = lathe_ref_int(r, "kExperts"), local = lathe_ref_int(r, "kLocal");
     const int32_t *place = lathe_ref_data(r, rank, "rank");
-    const int64_t first = local == experts ? 0 : place[0] * local;
+    const int64_t first = lathe_ref_int(r, "kScaled") == local ? 0 : place[0] * local;
     const float *scale13 = lathe_ref_data(r, rank, "scale13"),
                 *scale2 = lathe_ref_data(r, rank, "scale2");
     const double a13 = greatest(lathe_ref_data(r, rank, "input13"), 2 * experts);

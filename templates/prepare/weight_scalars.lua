@@ -5,12 +5,12 @@ return provider "prepare/weight_scalars" {
     parts = { "weight_scalars" },
     entry = "weight_scalars",
     constants = {
-        const "kExperts" { type = "int", min = 1, max = 65536, doc = "experts of all ranks" },
-        const "kLocal" { type = "int", min = 1, max = 65536, doc = "experts of this rank; kExperts: all" },
+        const "kScaled" { type = "int", min = 1, max = 65536, doc = "experts whose scales are given: all, or this rank's" },
+        const "kLocal" { type = "int", min = 1, max = 65536, doc = "experts of this rank" },
     },
     args = {
-        arg "scale13" { dir = "in", dtype = "f32", shape = { "kExperts", 2 }, port = "weight_scalars.scale13" },
-        arg "scale2" { dir = "in", dtype = "f32", shape = { "kExperts" }, port = "weight_scalars.scale2" },
+        arg "scale13" { dir = "in", dtype = "f32", shape = { "kScaled", 2 }, port = "weight_scalars.scale13" },
+        arg "scale2" { dir = "in", dtype = "f32", shape = { "kScaled" }, port = "weight_scalars.scale2" },
         arg "rank" { dir = "in", dtype = "i32", shape = { 2 }, port = "weight_scalars.rank" },
         arg "gate_alpha" { dir = "out", dtype = "f32", shape = { "kLocal" }, port = "weight_scalars.gate_alpha" },
         arg "up_alpha" { dir = "out", dtype = "f32", shape = { "kLocal" }, port = "weight_scalars.up_alpha" },
@@ -19,8 +19,8 @@ return provider "prepare/weight_scalars" {
     launch = function() return { grid = { 1, 1, 1 }, block = 32, shared = 0, registers = 64 } end,
     cost = function(c) return { bytes = 24 * c.kLocal, operations = 0 } end,
     unsupported = function(c)
-        if c.kExperts % c.kLocal ~= 0 then
-            return "the local experts must divide the experts, found " .. c.kLocal .. " of " .. c.kExperts
+        if c.kScaled % c.kLocal ~= 0 then
+            return "the local experts must divide those with scales, found " .. c.kLocal .. " of " .. c.kScaled
         end
     end,
 }

@@ -49,19 +49,20 @@ static void check_gate(const char *name, double scale) {
     check_norm_kept<C>(k);
 }
 
-template <int kCount, int kRanks = 1>
+template <int kCount, int kRanks = 1, int kOwn = 0>
 struct Experts {
     static constexpr int kExperts = kCount, kLocal = kCount / kRanks;
+    static constexpr int kScaled = kOwn ? kLocal : kCount; // weight scales of the rank's own only
 };
 
 template <class C>
 static void check_scalars(const char *name, int ranks = 1) {
     Kernel k(name, expert_scalars<C>, lathe_ref_prepare_expert_scalars);
-    LATHE_CONSTANTS(k, C, kExperts, kLocal);
+    LATHE_CONSTANTS(k, C, kExperts, kScaled, kLocal);
     k.ranks(ranks);
-    k.in("scale13", {C::kExperts, 2}).uniform(1e-5, 3e-3);
+    k.in("scale13", {C::kScaled, 2}).uniform(1e-5, 3e-3);
     k.in("input13", {C::kExperts, 2}).uniform(1e-4, 2e-2);
-    k.in("scale2", {C::kExperts}).uniform(1e-5, 3e-3);
+    k.in("scale2", {C::kScaled}).uniform(1e-5, 3e-3);
     k.in("input2", {C::kExperts}).uniform(1e-4, 0.3);
     k.in("rank", {2}).per_rank().each([ranks](int rank, int64_t i) {
         return i == 0 ? rank : ranks;
@@ -78,10 +79,10 @@ static void check_scalars(const char *name, int ranks = 1) {
 template <class C>
 static void check_weight_scalars(const char *name, int ranks) {
     Kernel k(name, weight_scalars<C>, lathe_ref_prepare_weight_scalars);
-    LATHE_CONSTANTS(k, C, kExperts, kLocal);
+    LATHE_CONSTANTS(k, C, kScaled, kLocal);
     k.ranks(ranks);
-    k.in("scale13", {C::kExperts, 2}).uniform(1e-5, 3e-3);
-    k.in("scale2", {C::kExperts}).uniform(1e-5, 3e-3);
+    k.in("scale13", {C::kScaled, 2}).uniform(1e-5, 3e-3);
+    k.in("scale2", {C::kScaled}).uniform(1e-5, 3e-3);
     k.in("rank", {2}).per_rank().each([ranks](int rank, int64_t i) {
         return i == 0 ? rank : ranks;
     });
@@ -120,9 +121,11 @@ int main() {
     check_scalars<Experts<6, 2>>("experts of two ranks", 2);
     check_scalars<Experts<256, 4>>("real experts of four ranks", 4);
     check_scalars<Experts<37>>("all experts on each of two ranks", 2);
+    check_scalars<Experts<6, 2, 1>>("two ranks, weight scales of their own experts", 2);
     check_weight_scalars<Experts<37>>("global scales, one rank", 1);
     check_weight_scalars<Experts<6, 2>>("global scales of two ranks", 2);
     check_weight_scalars<Experts<256, 4>>("global scales of four ranks", 4);
+    check_weight_scalars<Experts<6, 2, 1>>("global scales of the ranks' own experts", 2);
     check_rope<Rope<1, 2>>("one position");
     check_rope<Rope<131, 10>>("odd rope");
     check_rope<Rope<2100, 64>>("real rope");

@@ -65,6 +65,7 @@ static inline lathe_status toy_fill(void *context, int weight, int layer, void *
     return LATHE_OK;
 }
 
-static const lathe_weight_source toy_weights = {sizeof(lathe_weight_source), toy_fill, NULL};
+static const lathe_weight_source toy_weights = {.size = sizeof(lathe_weight_source),
+                                                .fill = toy_fill};
 
 #endif

@@ -68,6 +68,7 @@ Test(cmd_run, bad_usage_is_refused, .init = cr_redirect_stderr) {
     cr_assert_eq(RUN(TOY, "--context", "16,x"), LATHE_EXIT_USAGE);
     cr_assert_eq(RUN(TOY, "--device", "tpu"), LATHE_EXIT_USAGE);
     cr_assert_eq(RUN(TOY, "--noise", "2"), LATHE_EXIT_USAGE);
+    cr_assert_eq(RUN(TOY, "--experts", "half"), LATHE_EXIT_USAGE);
     cr_assert_eq(RUN("no/such/folder"), LATHE_EXIT_USAGE);
     cr_assert_eq(RUN("no/such/layout.lua"), LATHE_EXIT_USAGE);
     cr_assert_eq(RUN(TOY, "--weights", "no/such/checkpoint"), LATHE_EXIT_USAGE);
@@ -79,6 +80,7 @@ Test(cmd_run, bad_usage_is_refused, .init = cr_redirect_stderr) {
 Test(cmd_run, an_option_that_would_be_ignored_is_refused) {
     REFUSED("'--replays'; allowed: it with --check", TOY, "--replays", "2");
     REFUSED("'--noise'; allowed: it with --check", TOY, "--noise", "0.1");
+    REFUSED("experts by rank: the step slices no experts", TOY, "--experts", "ep");
     REFUSED("a second '--seed'", TOY, "--seed", "1", "--seed", "2");
     REFUSED("a second '--check'", TOY, "--check", "--check");
     REFUSED("allowed: a number from 0", TOY, "--seed", "99999999999999999999");

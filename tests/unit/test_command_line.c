@@ -156,10 +156,11 @@ Test(command_line, every_command_refuses_in_the_same_words) {
 
 /* A value that the option takes. */
 static const char *value_of(const char *option) {
-    return strcmp(option, "--device") == 0   ? "cuda"
-           : strcmp(option, "--inject") == 0 ? "skew:0"
-           : strcmp(option, "--noise") == 0  ? "0"
-                                             : "1";
+    return strcmp(option, "--device") == 0    ? "cuda"
+           : strcmp(option, "--experts") == 0 ? "ep"
+           : strcmp(option, "--inject") == 0  ? "skew:0"
+           : strcmp(option, "--noise") == 0   ? "0"
+                                              : "1";
 }
 
 /* The options are those that begin a line of the command's help. */

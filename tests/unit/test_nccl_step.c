@@ -51,6 +51,7 @@ static lathe_status build(void) {
     o.cache = cache;
     o.nvrtc = FAKE_NVRTC;
     o.jobs = 1;
+    o.no_probe = true; /* kernels of the fake driver do nothing */
     o.timeout_ns = 300000000;
     lathe_status status = lathe_ranks_create(&o, &ranks, message, sizeof message);
     cr_assert_eq(status, LATHE_OK, "%s", message);

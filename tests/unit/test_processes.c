@@ -124,7 +124,7 @@ static int be_rank(fake_cuda *gpu, const char *directory, const char *meet, int 
     o.group = g;
     if (lathe_create(&o, &e, text, sizeof text) != LATHE_OK)
         return 2;
-    const lathe_weight_source none = {sizeof none, NULL, NULL};
+    const lathe_weight_source none = {.size = sizeof none};
     lathe_status status = lathe_build(e, &none);
     snprintf(text, sizeof text, "%s", lathe_message(e));
     lathe_destroy(e);

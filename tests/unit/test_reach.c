@@ -90,6 +90,7 @@ static void generate(const char *layout, const lathe_deployment *d) {
     json_t *providers = reach_kernels(step);
     reach_launches(json_object_get(step, "variants"), providers);
     reach_launches(json_object_get(step, "prepare"), providers);
+    reach_launches(json_object_get(step, "probe"), providers);
     json_decref(providers);
     json_decref(step);
 }

@@ -32,7 +32,7 @@ static lathe_status fill(void *context, int index, int layer, void *host, size_t
     return LATHE_OK;
 }
 
-static const lathe_weight_source weights = {sizeof(lathe_weight_source), fill, NULL};
+static const lathe_weight_source weights = {.size = sizeof(lathe_weight_source), .fill = fill};
 
 static lathe_engine *build(uint64_t seed) {
     char message[1024];

@@ -36,7 +36,7 @@ typedef struct {
 static void set_up(fixture *f, int tp, int rank) {
     memset(f, 0, sizeof *f);
     f->buffer = (lathe_step_buffer){.name = "w", .dtype = LATHE_SCALAR_I32};
-    f->weight = (lathe_step_weight){0, 0, 1, f->sources};
+    f->weight = (lathe_step_weight){.source_count = 1, .sources = f->sources};
     for (int i = 0; i < 2; ++i)
         f->sources[i] = (lathe_step_source){.tensor = i ? "b.{l}" : "a.{l}",
                                             .dtype = LATHE_SCALAR_I32,

@@ -57,7 +57,7 @@ class Options(ctypes.Structure):
         ("seed", c_uint64), ("cache", c_char_p), ("nvrtc", c_char_p), ("jobs", c_int), ("kv_pages", c_int64),
         ("allow_spills", c_bool), ("no_graphs", c_bool), ("log", LOG), ("log_context", c_void_p), ("group", c_void_p),
         ("timeout_ns", c_uint64), ("serving", POINTER(Serving)), ("external_caches", c_bool), ("stream", c_void_p),
-        ("allocate", ALLOCATE), ("release", RELEASE), ("allocator_context", c_void_p),
+        ("allocate", ALLOCATE), ("release", RELEASE), ("allocator_context", c_void_p), ("no_probe", c_bool),
     ]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Mapping, Optional, Tuple, Union
 from . import _library as c
 from ._tensor import carries, place
 
-_ROLES = ("weight", "prepared", "kv", "scratch", "persistent", "mailbox", "input", "output")
+_ROLES = ("weight", "prepared", "kv", "scratch", "persistent", "mailbox", "input", "output", "build")
 _MESSAGE_BYTES = 65536  # room for a list of missing tensors
 
 Key = Union[str, Tuple[str, int]]  # a name, or a name and a layer

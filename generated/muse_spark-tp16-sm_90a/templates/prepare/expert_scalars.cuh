@@ -21,8 +21,8 @@ template <class C>
 __device__ void expert_scalars(const float *scale13, const float *input13, const float *scale2,
                                const float *input2, const int *rank, float *input_gscale,
                                float *gate_alpha, float *up_alpha, float *alpha) {
-    static_assert(C::kExperts % C::kLocal == 0, "ranks hold equally many experts");
-    const int first = C::kLocal == C::kExperts ? 0 : rank[0] * C::kLocal;
+    static_assert(C::kScaled % C::kLocal == 0, "ranks hold equally many experts");
+    const int first = C::kLocal == C::kScaled ? 0 : rank[0] * C::kLocal;
     const float a13 = expert_greatest(input13, 2 * C::kExperts),
                 a2 = expert_greatest(input2, C::kExperts);
     for (int e = static_cast<int>(lane_id()); e < C::kLocal; e += 32) {
