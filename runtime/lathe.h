@@ -81,7 +81,7 @@ typedef enum { LATHE_LOG_PROGRESS, LATHE_LOG_NOTE, LATHE_LOG_WARNING } lathe_log
 typedef struct {
     size_t size; /* sizeof(lathe_serving) */
     /* the model */
-    const char *architecture; /* "muse_spark": what the layout calls it */
+    const char *architecture; /* what the layout calls it */
     int64_t dense_layers;     /* MLP layers without routed experts */
     int64_t shared_experts;
     int64_t expert_groups;
