@@ -35,7 +35,7 @@ inline void check_left_clean(const Kernel &k, const char *name, int ranks, u32 e
 }
 
 // Rank `lost` of `ranks` never came: all others were told, and the launches of all fell through.
-// With two ranks the fault is sure to name the lost one.
+// With two ranks the fault is sure to name the lost one, and the first exchange.
 inline void check_lost(const Kernel &k, const char *name, int ranks, int lost, u32 exchanges) {
     for (int rank = 0; rank < ranks; rank++) {
         const Mailbox *m = mailbox_of(k, name, rank);
@@ -46,6 +46,8 @@ inline void check_lost(const Kernel &k, const char *name, int ranks, int lost, u
     const Mailbox *m = mailbox_of(k, name, lost == 0 ? 1 : 0);
     require(ranks > 2 || (m->fault[0] == 1 && m->fault[1] == static_cast<u64>(lost)),
             "flag %llu, lost rank %llu", m->fault[0], m->fault[1]);
+    require(ranks > 2 || (m->fault[2] == m->exchange && m->fault[3] == 0),
+            "exchange %llu, epoch %llu", m->fault[2], m->fault[3]);
 }
 
 } // namespace mailboxes

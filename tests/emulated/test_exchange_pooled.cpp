@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // moe/exchange_expert_norm and moe/exchange_norm_quantise: pooled columns of 1, 2 and 4 ranks, many
 // exchanges in a row, K-split sums, unkind payloads, a lost rank.
-#include "exchanged.h"
+#include "mailboxes.h"
 #include "moe/exchange_expert_norm.cuh"
 #include "moe/exchange_norm_quantise.cuh"
 
@@ -47,7 +47,8 @@ static void check_rotation(const char *name, int exchanges) {
     k.repeat(exchanges);
     k.early();
     k.run();
-    require_left_clean(k, C::kRanks, static_cast<u32>(exchanges), C::kSlotBytes);
+    mailboxes::check_left_clean(k, "mailbox", C::kRanks, static_cast<u32>(exchanges),
+                                C::kSlotBytes);
 }
 
 // NaN of every sign and payload (0xffff twice is an empty word), infinities, subnormals, zeros.
@@ -98,7 +99,7 @@ static void check_quantise(const char *name, bool is_unkind = false) {
     }
     describe<C>(k);
     k.run();
-    require_left_clean(k, C::kRanks, 4, C::kSlotBytes);
+    mailboxes::check_left_clean(k, "mailbox", C::kRanks, 4, C::kSlotBytes);
 }
 
 // Rank 1 never comes.
@@ -125,7 +126,7 @@ static void check_lost_rank() {
     k.early();
     k.seeds(1); // what rank 0 computed from is undefined, so no two seeds need agree
     k.run();
-    require_lost_rank_1(k, 2);
+    mailboxes::check_lost(k, "mailbox", 2, 1, 2);
 }
 
 int main() {

@@ -2,7 +2,7 @@
 // moe/exchange_tail and moe/exchange_route_tail: 1, 2 and 4 ranks, many exchanges in a row, ranks
 // without a route, permutations that differ from rank to rank, NaN in rows that nobody may read and
 // in rows that count, a lost rank.
-#include "exchanged.h"
+#include "mailboxes.h"
 #include "moe/exchange_route_tail.cuh"
 #include "moe/exchange_tail.cuh"
 
@@ -90,7 +90,7 @@ static void check_ep(const char *name, bool is_unkind = false) {
     describe<C, local_row<C>>(k, is_unkind, C::kTailBytes);
     k.repeat(4);
     k.run();
-    require_left_clean(k, C::kRanks, 4, C::kTailBytes);
+    mailboxes::check_left_clean(k, "mailbox", C::kRanks, 4, C::kTailBytes);
 }
 
 template <class C>
@@ -99,7 +99,7 @@ static void check_routes(const char *name, bool is_unkind = false) {
     describe<C, shared_row<C>>(k, is_unkind, C::kRouteBytes);
     k.repeat(4);
     k.run();
-    require_left_clean(k, C::kRanks, 4, C::kRouteBytes);
+    mailboxes::check_left_clean(k, "mailbox", C::kRanks, 4, C::kRouteBytes);
 }
 
 // Exchange number e works on tokens [e kRows, (e + 1) kRows) of everything but the expert rows:
@@ -142,7 +142,7 @@ static void check_rotation(const char *name, int exchanges) {
     k.repeat(exchanges);
     k.early();
     k.run();
-    require_left_clean(k, C::kRanks, static_cast<u32>(exchanges), bytes);
+    mailboxes::check_left_clean(k, "mailbox", C::kRanks, static_cast<u32>(exchanges), bytes);
 }
 
 // Rank 1 never comes.
@@ -165,7 +165,7 @@ static void check_lost_rank(const char *name) {
     k.repeat(2);
     k.seeds(1); // what rank 0 computed from is undefined, so no two seeds need agree
     k.run();
-    require_lost_rank_1(k, 2);
+    mailboxes::check_lost(k, "mailbox", 2, 1, 2);
 }
 
 int main() {

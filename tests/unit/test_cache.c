@@ -253,6 +253,26 @@ Test(cache, damaged_entries_are_rebuilt_and_said_so) {
     cr_assert_eq(entries(), 1);
 }
 
+/* Whatever of a file is lost, the entry is made anew and never taken. */
+Test(cache, an_entry_cut_at_any_byte_is_rebuilt) {
+    static const char *const files[] = {"kernel.cubin", "kernel.cu", "key.txt", "digests.txt"};
+    maker m = {.artefact = "cubin"};
+    char folder[512], path[600];
+    struct stat info;
+    expect_made(cache_folder, "the key", &m, true);
+    find_entry(folder, "");
+    for (int i = 0; i < 4; ++i) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        cr_assert_eq(stat(path, &info), 0);
+        cr_assert_gt(info.st_size, 4);
+        for (off_t n = 0; n < info.st_size; ++n) {
+            cr_assert_eq(truncate(path, n), 0);
+            expect_made(cache_folder, "the key", &m, true);
+        }
+    }
+    cr_assert_eq(entries(), 1);
+}
+
 Test(cache, a_missing_artefact_is_damage) {
     maker m = {.artefact = "cubin"};
     char folder[512], path[600];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * step.json is untrusted: what is right is read to the last field, what is wrong is refused at its
  * JSON path. */
+#include "damage.h"
 #include "toy.h"
 
 #include "step_table.h"
@@ -212,33 +213,26 @@ Test(step_table, every_prefix_is_refused) {
     free(text);
 }
 
+static int taken;
+
+static void visit(char *text, size_t length) {
+    char message[1024] = "";
+    lathe_step_table *t;
+    const lathe_status status =
+        lathe_step_table_parse(text, length, "step.json", &t, message, sizeof message);
+    cr_assert(status == LATHE_OK || status == LATHE_INVALID);
+    cr_assert_eq(status == LATHE_OK, t != NULL);
+    cr_assert(status == LATHE_OK || strncmp(message, "step.json:", 10) == 0, "%s", message);
+    taken += status == LATHE_OK;
+    lathe_step_table_destroy(t);
+}
+
 /* Damage at seeded places: read or refused with a message, never a crash. The sanitizers watch. */
 Test(step_table, damaged_bytes_are_read_or_refused) {
     json_t *root = toy_json();
     char *text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
-    const size_t length = strlen(text);
-    static const char bytes[] = "0123456789-.,:[]{}\"aeE \n\\";
-    uint64_t random = 88172645463325252u;
-    int taken = 0;
-    for (int i = 0; i < 1500; ++i) {
-        char *copy = strdup(text), message[1024] = "";
-        for (int k = 0; k < 1 + i % 3; ++k) {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            copy[random % length] = bytes[(random >> 32) % (sizeof bytes - 1)];
-        }
-        lathe_step_table *t;
-        const lathe_status status =
-            lathe_step_table_parse(copy, length, "step.json", &t, message, sizeof message);
-        cr_assert(status == LATHE_OK || status == LATHE_INVALID);
-        cr_assert_eq(status == LATHE_OK, t != NULL);
-        cr_assert(status == LATHE_OK || strncmp(message, "step.json:", 10) == 0, "%s", message);
-        taken += status == LATHE_OK;
-        lathe_step_table_destroy(t);
-        free(copy);
-    }
+    damage_bytes(text, strlen(text), 1500, visit);
     cr_assert_gt(taken, 0, "some damage is harmless");
     free(text);
 }
