@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# $1: build folder, $2: sources, $3: lathe, $4: C compiler, $5: its options. Installs into a fresh folder, builds the example there
+# $1: build folder, $2: sources, $3: lathe, $4: C compiler. Installs into a fresh folder, builds the example there
 # once by pkg-config and once by CMake, and compares its tokens with those of lathe generate.
 
 set -eu
@@ -14,8 +14,8 @@ grep -q "$2" -r "$folder/root/include" "$folder"/root/lib*/cmake "$folder"/root/
 PKG_CONFIG_PATH=$(dirname "$(find "$folder/root" -name lathe.pc)")
 export PKG_CONFIG_PATH
 library=$(dirname "$(find "$folder/root" -name liblathe.so)")
-# shellcheck disable=SC2046,SC2086
-$4 -std=c17 -Wall -Wextra -Werror ${5:-} "$2/tools/example/step.c" $(pkg-config --define-prefix --cflags --libs lathe) \
+# shellcheck disable=SC2046
+$4 -std=c17 -Wall -Wextra -Werror "$2/tools/example/step.c" $(pkg-config --define-prefix --cflags --libs lathe) \
     "-Wl,-rpath,$library" -o "$folder/step"
 "$3" gen "$2/layouts/muse_spark_tiny.lua" --tp 1 --arch host --out "$folder/tiny" --quiet
 found=$("$folder/step" "$folder/tiny" calm:3 7 91 10)
@@ -38,6 +38,6 @@ find_package(lathe 0.1 REQUIRED)
 add_executable(step $2/tools/example/step.c)
 target_link_libraries(step PRIVATE lathe::lathe)
 END
-cmake -S "$folder/project" -B "$folder/project/build" "-DCMAKE_PREFIX_PATH=$folder/root" "-DCMAKE_C_FLAGS=${5:-}" >/dev/null
+cmake -S "$folder/project" -B "$folder/project/build" "-DCMAKE_PREFIX_PATH=$folder/root" >/dev/null
 cmake --build "$folder/project/build" >/dev/null
 [ "$("$folder/project/build/step" "$folder/tiny" calm:3 7 91 10)" = "$wanted" ]

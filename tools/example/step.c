@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * An engine of fifty lines around a decode step: one request, one token at a time, greedy.
  *
- *     lathe gen layouts/muse_spark_tiny.lua --tp 1 --arch host --out tiny
+ *     lathe gen LAYOUT --tp 1 --arch host --out DIRECTORY
  *     cc step.c $(pkg-config --cflags --libs lathe) -o step
- *     ./step tiny calm:3 7 91 10            prints the six tokens that follow
+ *     ./step DIRECTORY calm:3 7 91 10       prints the six tokens that follow
  *
  * It runs on the host device, where memory of the device is memory. On a GPU set
  * options.device = LATHE_DEVICE_CUDA and take the caches from cuMemAlloc; nothing else changes. */
