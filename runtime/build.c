@@ -140,15 +140,8 @@ static lathe_status warm_up(lathe_engine *e) {
 }
 
 static lathe_status capture(lathe_engine *e, int variant) {
-    const lathe_device_ops *ops = e->device->ops;
-    lathe_status status = ops->record_begin(e->device);
-    if (status != LATHE_OK)
-        return lathe_engine_fail_device(e, status, "capture");
-    status = launch_list(e, &e->variants[variant]);
-    const lathe_status ended = ops->record_end(e->device, &e->graphs[variant]);
-    if (status == LATHE_OK && ended != LATHE_OK)
-        return lathe_engine_fail_device(e, ended, "capture");
-    return status;
+    const lathe_launch_list *list = &e->variants[variant];
+    return lathe_engine_record(e, list->launches, list->count, &e->graphs[variant]);
 }
 
 lathe_status lathe_engine_capture(lathe_engine *e) {

@@ -116,6 +116,9 @@ typedef struct lathe_device_ops {
     lathe_status (*graph_nodes)(lathe_device *d, const lathe_graph *graph, lathe_graph_node *nodes,
                                 int room, int *count);
     void (*graph_destroy)(lathe_device *d, lathe_graph *graph);
+    /* Replays `count` times on stream 0, one right after the other, and waits; the device's time
+     * between their ends, of the first its length. LATHE_UNSUPPORTED where a device has no time. */
+    lathe_status (*time)(lathe_device *d, lathe_graph *graph, int count, double *microseconds);
 
     /* Counters for the rule "nothing compiles, allocates or synchronises after build". */
     uint64_t (*allocations)(const lathe_device *d);

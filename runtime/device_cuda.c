@@ -289,6 +289,7 @@ static const lathe_device_ops cuda_ops = {
     .replay = cuda_replay,
     .graph_nodes = cuda_graph_nodes,
     .graph_destroy = cuda_graph_destroy,
+    .time = cuda_time,
     .allocations = cuda_allocations,
     .synchronizations = cuda_synchronizations,
 };

@@ -69,4 +69,7 @@ lathe_status cuda_graph_nodes(lathe_device *base, const lathe_graph *graph, lath
                               int room, int *count);
 void cuda_graph_destroy(lathe_device *base, lathe_graph *graph);
 
+/* device_cuda_time.c */
+lathe_status cuda_time(lathe_device *base, lathe_graph *graph, int count, double *microseconds);
+
 #endif

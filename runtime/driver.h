@@ -30,6 +30,7 @@ enum {
     CU_PEER_ALREADY_ENABLED = 704,
     CU_SHARED_OPENS_PEER = 1, /* mapping another process's memory enables what it needs */
     CU_STREAM_OWN_ORDER = 1,  /* not ordered with the default stream */
+    CU_EVENT_WITH_TIME = 0,
     CU_EVENT_WITHOUT_TIME = 2,
     CU_CAPTURE_THREAD = 1, /* calls of other threads do not end a capture */
     CU_CAPTURE_ACTIVE = 1,
@@ -126,6 +127,7 @@ typedef struct {
     X(stream_wait, cuStreamWaitEvent, (cu_stream stream, cu_event event, unsigned int flags))      \
     X(event_create, cuEventCreate, (cu_event * event, unsigned int flags))                         \
     X(event_destroy, cuEventDestroy_v2, (cu_event event))                                          \
+    X(event_elapsed, cuEventElapsedTime, (float *milliseconds, cu_event start, cu_event end))      \
     X(event_record, cuEventRecord, (cu_event event, cu_stream stream))                             \
     X(capture_begin, cuStreamBeginCapture_v2, (cu_stream stream, int mode))                        \
     X(capture_end, cuStreamEndCapture, (cu_stream stream, cu_graph * graph))                       \

@@ -45,6 +45,9 @@ static lathe_status copy_options(lathe_engine *e, const lathe_options *options,
     if (!e->options.allocate != !e->options.release)
         return lathe_fail(message, LATHE_INVALID,
                           "options: found one of allocate and release, allowed: both or none");
+    if (e->options.loopback && e->options.group)
+        return lathe_fail(message, LATHE_INVALID,
+                          "options: found a group and loop-back, allowed: one of them");
     if (e->options.kv_pages < 0 || e->options.kv_pages > INT32_MAX)
         return lathe_fail(message, LATHE_INVALID,
                           "options: found %lld kv pages, allowed: 0 to 2^31 - 1",
@@ -155,6 +158,12 @@ lathe_device *lathe_engine_device(lathe_engine *e) {
     return e->device;
 }
 
+int lathe_engine_world(const lathe_engine *e) {
+    if (e->options.group)
+        return e->options.group->world;
+    return e->options.loopback ? e->table->tp : 1;
+}
+
 lathe_status lathe_engine_open_compiler(lathe_engine *e) {
     if (e->compiler)
         return LATHE_OK;
@@ -240,7 +249,10 @@ static const char *refuse_memory(lathe_engine *e, int world) {
 const char *lathe_unsupported(lathe_engine *e) {
     if (e->wanted[0])
         return refuse(e, LATHE_UNSUPPORTED, "%s", e->wanted);
-    const int world = e->options.group ? e->options.group->world : 1;
+    const int world = lathe_engine_world(e);
+    if (e->options.loopback && lathe_engine_has_collectives(e))
+        return refuse(e, LATHE_UNSUPPORTED,
+                      "loop-back: the deployment exchanges by a library, allowed: mailboxes only");
     if (e->table->tp != world)
         return refuse(
             e, LATHE_UNSUPPORTED,
@@ -251,5 +263,6 @@ const char *lathe_unsupported(lathe_engine *e) {
         if (reason)
             return reason;
     }
-    return e->state == LATHE_ENGINE_CREATED ? refuse_memory(e, world) : NULL;
+    return e->state == LATHE_ENGINE_CREATED ? refuse_memory(e, e->options.loopback ? 1 : world)
+                                            : NULL;
 }

@@ -61,6 +61,10 @@ lathe_status lathe_engine_fail_device(lathe_engine *e, lathe_status status, cons
 
 LATHE_CHECKED lathe_status lathe_engine_open_compiler(lathe_engine *e);
 
+/* Ranks that the step's exchanges see: of the group; of the deployment, where one rank is alone and
+ * its mailboxes lead back to itself. */
+int lathe_engine_world(const lathe_engine *e);
+
 /* engine_kernels.c: compiled, loaded, and pinned on all ranks. Collective where there is a group.
  */
 LATHE_CHECKED lathe_status lathe_engine_build_kernels(lathe_engine *e);

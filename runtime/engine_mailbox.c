@@ -52,10 +52,6 @@ typedef struct {
 
 #define DESTROY_NS 5000000000ull /* that other ranks may take to come to the end */
 
-static int world_of(const lathe_engine *e) {
-    return e->options.group ? e->options.group->world : 1;
-}
-
 static uint64_t slot_bytes(const lathe_step_mailbox *m) {
     return ((uint64_t)m->bytes + 15) / 16 * 16;
 }
@@ -68,7 +64,8 @@ static lathe_status gather_handles(lathe_engine *e, char *memory, handle *handle
     handle mine = {.place = lathe_place_here(), .device = e->device, .memory = memory};
     lathe_group *group = e->options.group;
     if (!group) {
-        handles[0] = mine;
+        for (int r = 0; r < lathe_engine_world(e); ++r)
+            handles[r] = mine;
         return LATHE_OK;
     }
     if (memory && e->device->ops->share(e->device, memory, &mine.shared) != LATHE_OK)
@@ -101,7 +98,7 @@ static lathe_status reach_rank(lathe_engine *e, handle *h, int r, void **mapped)
 
 static lathe_status reach_all(lathe_engine *e, handle *handles, void **mapped) {
     lathe_status status = LATHE_OK;
-    for (int r = 0; r < world_of(e) && status == LATHE_OK; ++r)
+    for (int r = 0; e->options.group && r < lathe_engine_world(e) && status == LATHE_OK; ++r)
         if (r != e->options.rank)
             status = reach_rank(e, &handles[r], r, &mapped[r]);
     return status;
@@ -112,8 +109,14 @@ static lathe_status empty_region(lathe_engine *e, const lathe_step_mailbox *m, c
     lathe_status status = ops->fill(e->device, memory, 0, SLOTS_AT);
     if (status == LATHE_OK) /* every word of an empty slot is the sentinel */
         status = ops->fill(e->device, memory + SLOTS_AT, 0xff,
-                           (size_t)slot_bytes(m) * SLOTS * (size_t)world_of(e));
+                           (size_t)slot_bytes(m) * SLOTS * (size_t)lathe_engine_world(e));
     return status == LATHE_OK ? status : lathe_engine_fail_device(e, status, m->name);
+}
+
+/* What is pushed to rank `r` in loop-back lands where rank `r` would push: a rank alone then fills
+ * and empties as many slots and bytes as among others. */
+static uintptr_t loop_back(const lathe_engine *e, const lathe_step_mailbox *m, int r) {
+    return e->options.loopback ? (uintptr_t)(r - e->options.rank) * slot_bytes(m) : 0;
 }
 
 /* `first`: handles of the first mailbox. */
@@ -121,7 +124,7 @@ static lathe_status write_struct(lathe_engine *e, const lathe_step_mailbox *m, c
                                  const handle *handles, const handle *first) {
     device_mailbox box = {
         .rank = (uint32_t)e->options.rank,
-        .world = (uint32_t)world_of(e),
+        .world = (uint32_t)lathe_engine_world(e),
         .slot_bytes = slot_bytes(m),
         .timeout_ns = e->options.timeout_ns ? e->options.timeout_ns : TIMEOUT_NS,
         .fault = first[e->options.rank].memory + WORDS_AT,
@@ -129,8 +132,8 @@ static lathe_status write_struct(lathe_engine *e, const lathe_step_mailbox *m, c
         .abort = first[e->options.rank].memory + ABORT_AT,
         .exchange = (uint32_t)m->index,
     };
-    for (int r = 0; r < world_of(e); ++r) {
-        box.base[r] = handles[r].memory + SLOTS_AT;
+    for (int r = 0; r < lathe_engine_world(e); ++r) {
+        box.base[r] = (void *)((uintptr_t)handles[r].memory + SLOTS_AT + loop_back(e, m, r));
         box.peer_abort[r] = first[r].memory + ABORT_AT;
     }
     const lathe_status status = e->device->ops->copy_in(e->device, memory, &box, sizeof box);
@@ -144,7 +147,7 @@ static uint32_t proof_word(int from, int to) {
 /* Every rank writes a word of its own into every other rank's memory. */
 static lathe_status write_proofs(lathe_engine *e, const handle *handles) {
     lathe_status status = LATHE_OK;
-    for (int r = 0; r < world_of(e) && status == LATHE_OK; ++r) {
+    for (int r = 0; r < lathe_engine_world(e) && status == LATHE_OK; ++r) {
         const uint32_t word = proof_word(e->options.rank, r);
         status = e->device->ops->copy_in(
             e->device, handles[r].memory + PROOF_AT + 4 * e->options.rank, &word, sizeof word);
@@ -160,7 +163,7 @@ static lathe_status read_proofs(lathe_engine *e, const char *memory) {
         e->device->ops->copy_out(e->device, words, memory + PROOF_AT, sizeof words);
     if (status != LATHE_OK)
         return lathe_engine_fail(e, status, "%s", e->device->message);
-    for (int r = 0; r < world_of(e); ++r)
+    for (int r = 0; r < lathe_engine_world(e); ++r)
         if (words[r] != proof_word(r, e->options.rank))
             status = lathe_engine_fail(
                 e, LATHE_UNSUPPORTED,
@@ -182,7 +185,7 @@ static lathe_status agree(lathe_engine *e, const lathe_step_mailbox *m, lathe_st
     const lathe_status met = lathe_group_all_gather(group, &mine, sizeof mine, all);
     if (met != LATHE_OK)
         return fail_group(e, met);
-    for (int r = 0; r < world_of(e); ++r) {
+    for (int r = 0; r < lathe_engine_world(e); ++r) {
         all[r].reason[sizeof all[r].reason - 1] = '\0';
         if (all[r].status != LATHE_OK)
             return lathe_engine_fail(e, (lathe_status)all[r].status, "mailbox %s: rank %d: %s%s",
@@ -195,7 +198,7 @@ static lathe_status agree(lathe_engine *e, const lathe_step_mailbox *m, lathe_st
 /* Alone, memory like any other; else such as other processes may map. */
 static lathe_status open_mailbox(lathe_engine *e, const lathe_step_mailbox *m, void **memory) {
     const lathe_device_ops *ops = e->device->ops;
-    const size_t bytes = SLOTS_AT + (size_t)slot_bytes(m) * SLOTS * (size_t)world_of(e);
+    const size_t bytes = SLOTS_AT + (size_t)slot_bytes(m) * SLOTS * (size_t)lathe_engine_world(e);
     const lathe_status status = e->options.group ? ops->alloc_shared(e->device, bytes, memory)
                                                  : ops->alloc(e->device, bytes, memory);
     return status == LATHE_OK ? status : lathe_engine_fail_device(e, status, m->name);
@@ -315,13 +318,13 @@ lathe_status lathe_engine_read_epoch(lathe_engine *e, int mailbox, uint32_t *epo
 
 /* Where what `source` sends in exchange `epoch` lies; 0 with a message where nowhere. */
 static size_t find_slot(lathe_engine *e, int mailbox, uint32_t epoch, int source, size_t bytes) {
-    if (mailbox < 0 || mailbox >= e->table->mailbox_count || source < 0 || source >= world_of(e) ||
-        bytes > slot_bytes(&e->table->mailboxes[mailbox])) {
+    if (mailbox < 0 || mailbox >= e->table->mailbox_count || source < 0 ||
+        source >= lathe_engine_world(e) || bytes > slot_bytes(&e->table->mailboxes[mailbox])) {
         lathe_engine_fail(e, LATHE_INVALID, "mailbox %d: no %zu bytes from rank %d", mailbox, bytes,
                           source);
         return 0;
     }
-    const size_t slot = (size_t)(epoch % SLOTS) * (size_t)world_of(e) + (size_t)source;
+    const size_t slot = (size_t)(epoch % SLOTS) * (size_t)lathe_engine_world(e) + (size_t)source;
     return SLOTS_AT + slot * slot_bytes(&e->table->mailboxes[mailbox]);
 }
 

@@ -293,6 +293,13 @@ static lathe_status host_open_peer(lathe_device *base, const lathe_device *peer)
     return LATHE_OK;
 }
 
+static lathe_status refuse_time(lathe_device *d, lathe_graph *graph, int count,
+                                double *microseconds) {
+    (void)graph, (void)count, (void)microseconds;
+    return lathe_host_fail(d, LATHE_UNSUPPORTED,
+                           "the host device emulates a GPU: its time says nothing");
+}
+
 static const lathe_device_ops ops = {
     .destroy = host_destroy,
     .alloc = host_alloc,
@@ -318,6 +325,7 @@ static const lathe_device_ops ops = {
     .replay = lathe_host_replay,
     .graph_nodes = lathe_host_graph_nodes,
     .graph_destroy = lathe_host_graph_destroy,
+    .time = refuse_time,
     .allocations = host_allocations,
     .synchronizations = host_synchronizations,
 };

@@ -145,13 +145,15 @@ typedef struct {
     void *allocator_context;
     bool no_probe; /* step.json's probe is left out: what it looks at is known, or kernels do
                       nothing */
+    bool loopback;  /* for timing: one rank alone, no group, its mailboxes lead back to itself; the
+                       numbers of such a step mean nothing */
 } lathe_options;
 
 /* Defaults: host device, rank 0, all else zero. */
 #define LATHE_OPTIONS_INIT                                                                         \
     {                                                                                              \
         sizeof(lathe_options), NULL, LATHE_DEVICE_HOST, 0, 0, 0, NULL, NULL, 0, 0, false, false,   \
-            NULL, NULL, NULL, 0, NULL, false, NULL, NULL, NULL, NULL, false                        \
+            NULL, NULL, NULL, 0, NULL, false, NULL, NULL, NULL, NULL, false, false                 \
     }
 
 /* Reads step.json and opens the device. On failure *engine is NULL and `message` holds the reason.

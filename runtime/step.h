@@ -64,6 +64,18 @@ LATHE_CHECKED lathe_status lathe_engine_launch_all(lathe_engine *engine, int var
 /* Replays the variant's graph. */
 LATHE_CHECKED lathe_status lathe_engine_replay(lathe_engine *engine, int variant);
 LATHE_CHECKED lathe_status lathe_engine_synchronize(lathe_engine *engine);
+
+/* Captures `count` launches of the engine, not necessarily a whole variant. The graph is the
+ * caller's. */
+LATHE_CHECKED lathe_status lathe_engine_record(lathe_engine *engine,
+                                               const lathe_step_launch *launches, int count,
+                                               lathe_graph **graph);
+void lathe_engine_forget(lathe_engine *engine, lathe_graph *graph); /* NULL is allowed */
+/* Replays it `count` times, one right after the other, and waits. microseconds[i] is the device's
+ * time from the end of replay i - 1 (the first: from its start) to the end of replay i.
+ * LATHE_UNSUPPORTED on a device without time. */
+LATHE_CHECKED lathe_status lathe_engine_time(lathe_engine *engine, lathe_graph *graph, int count,
+                                             double *microseconds);
 /* LATHE_PEER_LOST or LATHE_DISAGREE, with rank, peer, layer and operation, where a kernel of this
  * rank or of a peer gave up a wait. After synchronize. */
 LATHE_CHECKED lathe_status lathe_engine_check_peers(lathe_engine *engine);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Owns: the comparison of a captured graph with step.json, node by node and edge by edge. */
+ * Owns: graphs of launches, and the comparison of a captured one with step.json, node by node and
+ * edge by edge. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,6 +127,32 @@ static lathe_status compare_lists(lathe_engine *e, int variant, lathe_graph_node
     reduce(found, count);
     reduce(wanted, count);
     return compare_nodes(e, found, wanted, count);
+}
+
+lathe_status lathe_engine_record(lathe_engine *e, const lathe_step_launch *launches, int count,
+                                 lathe_graph **graph) {
+    const lathe_device_ops *ops = e->device->ops;
+    *graph = NULL;
+    lathe_status status = ops->record_begin(e->device);
+    if (status != LATHE_OK)
+        return lathe_engine_fail_device(e, status, "capture");
+    for (int i = 0; status == LATHE_OK && i < count; ++i)
+        status = lathe_engine_launch(e, &launches[i]);
+    const lathe_status ended = ops->record_end(e->device, graph);
+    if (status == LATHE_OK && ended != LATHE_OK)
+        return lathe_engine_fail_device(e, ended, "capture");
+    return status;
+}
+
+void lathe_engine_forget(lathe_engine *e, lathe_graph *graph) {
+    if (graph)
+        e->device->ops->graph_destroy(e->device, graph);
+}
+
+lathe_status lathe_engine_time(lathe_engine *e, lathe_graph *graph, int count,
+                               double *microseconds) {
+    const lathe_status status = e->device->ops->time(e->device, graph, count, microseconds);
+    return status == LATHE_OK ? LATHE_OK : lathe_engine_fail_device(e, status, "timing");
 }
 
 lathe_status lathe_engine_compare_graph(lathe_engine *e, int variant) {

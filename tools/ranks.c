@@ -126,6 +126,8 @@ lathe_status lathe_ranks_create(const lathe_options *options, lathe_ranks *ranks
     lathe_status status = lathe_ranks_count(options->directory, &ranks->count, message, size);
     if (status != LATHE_OK)
         ranks->count = 0;
+    else if (options->loopback) /* one of them, alone */
+        ranks->count = 1;
     ranks->world = ranks->count;
     if (status == LATHE_OK && ranks->count > 1) {
         status = lathe_meeting_create(ranks->count, MEETING_NS, &ranks->meeting);

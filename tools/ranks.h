@@ -17,7 +17,7 @@ typedef struct {
 } lathe_ranks;
 
 /* One engine per rank of the directory that `options` names; rank r takes GPU r modulo the number
- * of GPUs. */
+ * of GPUs. In loop-back rank 0 alone. */
 LATHE_CHECKED lathe_status lathe_ranks_create(const lathe_options *options, lathe_ranks *ranks,
                                               char *message, size_t size);
 /* Ranks of the directory's step. */

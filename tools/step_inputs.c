@@ -75,7 +75,7 @@ static void choose_lengths(const writer *w) {
     const int64_t window = find_window(w->table);
     for (int64_t r = 0; r < w->requests; ++r) {
         int64_t n = w->q;
-        if (r == 0)
+        if (r == 0 || w->inputs->timing)
             n = longest;
         else if (r == 1 && window > 0)
             n = window + (w->q + 1) / 2;
@@ -120,8 +120,10 @@ static void write_padding(const writer *w, int64_t row, uint64_t entries, int32_
 }
 
 static lathe_status write_tokens(const writer *w) {
-    const uint64_t entries =
+    const uint64_t all =
         (uint64_t)lathe_step_inputs_vocabulary(w->table, (int)(w->variant - w->table->variants));
+    const uint64_t entries = w->inputs->own_tokens ? all / (uint64_t)w->table->tp : all;
+    const uint64_t first = w->inputs->own_tokens ? entries * (uint64_t)w->inputs->rank : 0;
     int32_t *tokens = calloc((size_t)w->rows, sizeof *tokens);
     int64_t *positions = calloc((size_t)w->rows, sizeof *positions);
     lathe_status status = LATHE_NO_MEMORY;
@@ -132,7 +134,7 @@ static lathe_status write_tokens(const writer *w) {
                 write_padding(w, i, entries, &tokens[i], &positions[i]);
                 continue;
             }
-            tokens[i] = (int32_t)(random_at(w, RANDOM_TOKEN, (uint64_t)i) % entries);
+            tokens[i] = (int32_t)(first + random_at(w, RANDOM_TOKEN, (uint64_t)i) % entries);
             positions[i] = length - w->q + i % w->q;
         }
         status = put(w, "tokens", tokens, (size_t)w->rows * sizeof *tokens);
@@ -326,7 +328,7 @@ static lathe_status make_group(const writer *w, int group) {
     lathe_status status = assign_pages(w, &p, count_pages(w, group));
     if (status == LATHE_OK)
         status = write_group(w, &p);
-    if (status == LATHE_OK)
+    if (status == LATHE_OK && !w->inputs->timing)
         status = write_caches(w, &p);
     free(p.table);
     return status;

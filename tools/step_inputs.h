@@ -16,6 +16,8 @@ typedef struct {
     bool padding;    /* the last request of several is padding: length 0, slot -1 */
     uint64_t garbage; /* seed of the tokens and positions of padding rows; 0: zeros */
     const char *from; /* folder of .npy files, or NULL */
+    bool timing;      /* every request has `context` tokens, and caches stay as they are */
+    bool own_tokens;  /* only such as lie in the rank's share of the vocabulary */
 } lathe_step_inputs;
 
 /* Writes all inputs of a variant, and the caches. */

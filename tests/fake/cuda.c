@@ -64,7 +64,7 @@ struct cu_graph_handle {
 };
 struct cu_graph_exec_handle {
     int *holder, holds;
-    int count;
+    int count; /* nodes */
 };
 struct cu_stream_handle {
     int number;
@@ -76,6 +76,7 @@ struct cu_stream_handle {
     cu_graph_edge shown_edges[WAITS];
 };
 struct cu_event_handle {
+    double microseconds; /* of the fake's clock at the record */
     cu_graph capture;
     int waits[WAITS], wait_count;
 };
@@ -443,7 +444,7 @@ cu_result cuStreamQuery(cu_stream stream) {
 cu_result cuEventCreate(cu_event *event, unsigned int flags) {
     ENTER();
     *event = make(sizeof **event);
-    return flags == CU_EVENT_WITHOUT_TIME ? CU_OK : INVALID;
+    return flags == CU_EVENT_WITHOUT_TIME || flags == CU_EVENT_WITH_TIME ? CU_OK : INVALID;
 }
 cu_result cuEventDestroy_v2(cu_event event) {
     drop(event);
@@ -451,24 +452,31 @@ cu_result cuEventDestroy_v2(cu_event event) {
 }
 cu_result cuEventRecord(cu_event event, cu_stream stream) {
     ENTER();
+    event->microseconds = state.microseconds;
     event->capture = stream->capture;
     event->wait_count = stream->wait_count;
     memcpy(event->waits, stream->waits, sizeof event->waits);
     return CU_OK;
 }
+cu_result cuEventElapsedTime(float *milliseconds, cu_event start, cu_event end) {
+    ENTER();
+    *milliseconds = (float)((end->microseconds - start->microseconds) * 1e-3);
+    return CU_OK;
+}
+static cu_stream side; /* the stream that joined a capture, to be let go at its end */
+
 /* A stream that waits for an event of a capture joins the capture. */
 cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags) {
     ENTER();
     if (event->capture && !stream->capture) {
         stream->capture = event->capture;
         stream->wait_count = 0;
+        side = stream;
     }
     for (int i = 0; event->capture && i < event->wait_count; ++i)
         add_wait(stream->waits, &stream->wait_count, event->waits[i]);
     return flags ? INVALID : CU_OK;
 }
-
-static cu_stream side; /* the stream that joined a capture, to be let go at its end */
 
 cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode) {
     ENTER();
@@ -491,8 +499,6 @@ cu_result cuStreamGetCaptureInfo_v3(cu_stream stream, int *status, uint64_t *id,
     if (edges)
         *edges = stream->shown_edges;
     *count = (size_t)stream->wait_count;
-    if (stream->number == 1)
-        side = stream;
     return CU_OK;
 }
 cu_result cuStreamEndCapture(cu_stream stream, cu_graph *graph) {
@@ -529,6 +535,7 @@ cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream) {
     ENTER();
     state.graph_launches++;
     stream->busy |= state.never_ready;
+    state.microseconds += exec->count;
     return exec && !stream->capture ? CU_OK : INVALID;
 }
 cu_result cuGraphExecDestroy(cu_graph_exec exec) {

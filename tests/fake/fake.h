@@ -28,6 +28,7 @@ typedef struct {
     int never_ready; /* what is put on a stream does not end: 1 ever, 2 before a communicator's
                         abort */
     /* seen */
+    double microseconds; /* a clock: every node of a replayed graph takes one */
     int calls;
     char failed[64]; /* name of the call that was made to fail */
     int live;        /* handles and allocations not given back */
