@@ -179,7 +179,7 @@ static bool is_published(lathe_arena *arena, const lathe_table *t) {
 
 static lathe_arg read_arg(lathe_arena *arena, const lathe_provider *p, const lathe_table *t) {
     static const char *const allowed[] = {
-        [LATHE_DIR_IN] = "dir doc dtype form optional port shape",
+        [LATHE_DIR_IN] = "dir doc dtype form optional port settled shape",
         [LATHE_DIR_OUT] = "dir doc dtype form optional port shape when",
         [LATHE_DIR_INOUT] = "dir doc dtype form optional port shape",
         [LATHE_DIR_WORKSPACE] = "dir doc dtype shape zeroed",
@@ -205,6 +205,7 @@ static lathe_arg read_arg(lathe_arena *arena, const lathe_provider *p, const lat
     read_shape(arena, p, t, &arg);
     arg.optional = lathe_tree_boolean_or(arena, t, "optional", false);
     arg.zeroed = lathe_tree_boolean_or(arena, t, "zeroed", false);
+    arg.settled = lathe_tree_boolean_or(arena, t, "settled", false);
     if (arg.dir != LATHE_DIR_WORKSPACE)
         read_ports(arena, t, &arg);
     return arg;

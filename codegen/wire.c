@@ -163,7 +163,7 @@ static void note_writes(const wirer *w, const lathe_launch *launch, const lathe_
                                      .shape = args[i].shape,
                                      .producer = launch,
                                      .exchange = args[i].publishes ? arg->exchange : NULL};
-        if (!w->variant)
+        if (!w->variant && args[i].datum->kind != LATHE_DATUM_IMPLICIT)
             w->prepared[d] = true;
     }
 }

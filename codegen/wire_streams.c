@@ -76,6 +76,39 @@ static bool may_overlap(const lathe_plan *plan, const lathe_op *before, const la
     return k->provider->early && p->provider->triggers && !is_cooperative(k) && !is_cooperative(p);
 }
 
+/* Whether `op` writes what `reader` has as a settled argument. */
+static bool unsettles(const lathe_plan *plan, const lathe_op *op, const lathe_op *reader) {
+    const lathe_provider *p = plan->kernels[op->kernel].provider;
+    const lathe_provider *q = plan->kernels[reader->kernel].provider;
+    for (size_t j = 0; j < q->arg_count; j++)
+        for (size_t i = 0; q->args[j].settled && i < p->arg_count; i++)
+            if (writes(p->args[i].dir) && reader->args[j].buffer >= 0 &&
+                op->args[i].buffer == reader->args[j].buffer)
+                return true;
+    return false;
+}
+
+/* Whether all that wrote the settled arguments of launch `at` has ended when the launch begins
+ * early: a launch between, in its stream, began only after everything before it had ended. What the
+ * list before wrote counts as not ended. */
+static bool is_settled(const lathe_plan *plan, const lathe_ops *ops, size_t at) {
+    const lathe_op *op = &ops->ops[at];
+    const lathe_provider *p = plan->kernels[op->kernel].provider;
+    bool any = false;
+    for (size_t i = 0; i < p->arg_count; i++)
+        any = any || p->args[i].settled;
+    for (size_t i = at; any && i-- > 0;) {
+        const lathe_op *before = &ops->ops[i];
+        if (before->kind != LATHE_OP_LAUNCH)
+            continue;
+        if (unsettles(plan, before, op))
+            return false;
+        if (before->stream == op->stream && !before->early)
+            return true;
+    }
+    return !any;
+}
+
 static void add_pair(lathe_plan *plan, const lathe_op *before, const lathe_op *op) {
     for (size_t i = 0; i < plan->early_count; i++)
         if (plan->early[i].kernel == op->kernel && plan->early[i].predecessor == before->kernel)
@@ -97,7 +130,7 @@ static const lathe_op *walk(const lathe_plan *plan, lathe_ops *ops, const lathe_
             continue;
         }
         const lathe_op *previous = before[op->stream];
-        if (!previous || !may_overlap(plan, previous, op))
+        if (!previous || !may_overlap(plan, previous, op) || !is_settled(plan, ops, i))
             op->early = false;
         before[op->stream] = op;
     }

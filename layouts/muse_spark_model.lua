@@ -26,6 +26,16 @@ local function append(list, more)
     end
 end
 
+-- Length of a packed unit of NVFP4 weights along a width: the longest that divides it.
+local function unit_length(width)
+    for _, length in ipairs { 512, 256, 128, 64 } do
+        if width % length == 0 then
+            return length
+        end
+    end
+    error("packed experts: a width must be a multiple of 64, found " .. width)
+end
+
 local function contains(list, item)
     for _, v in ipairs(list) do
         if v == item then
@@ -139,6 +149,13 @@ local function declare_values(size, n, d)
         table.insert(values, value "head.best" { "i32", rows, 2 })
         table.insert(values, value "head.best.all" { "i32", rows, 2 * d.tp })
     end
+    if d.set.packed then
+        local along, across = unit_length(P), unit_length(n.inter)
+        append(values, {
+            value "expert.units13" { "u8", n.fp4_experts, n.inter // 8 * (P // along), 9 * along, per = "layer" },
+            value "expert.units2" { "u8", n.fp4_experts, P // 16 * (n.inter // across), 9 * across, per = "layer" },
+        })
+    end
     if n.sliced then
         append(values, {
             value "probe.cta_expert" { "i32", ctas },
@@ -244,10 +261,10 @@ local function declare_weights(size, n)
     return list
 end
 
--- Section 3.1, section 6.1 and the angles of RoPE, once at load.
-local function prepare_parts(w4a16)
+-- Section 3.1, section 6.1, the angles of RoPE and, where they are packed, the experts' units, once at load.
+local function prepare_parts(w4a16, packed)
     local gates = { temperature = GATE_TEMPERATURE, clamp = GATE_CLAMP }
-    return {
+    local parts = {
         part "prepare.rope" "rope_table" { writes = { table = "rope" }, set = { theta = ROPE_THETA } },
         part "prepare.attn_gate" "residual_gate" {
             reads = { gate = "attn.gate.w" }, writes = { alpha = "attn.alpha", beta = "attn.beta" }, set = gates },
@@ -262,6 +279,17 @@ local function prepare_parts(w4a16)
             writes = { input_gscale = "expert.input_gscale", gate_alpha = "expert.gate_alpha",
                        up_alpha = "expert.up_alpha", alpha = "expert.alpha" } },
     }
+    if packed then
+        append(parts, {
+            part "prepare.units13" "expert_units" {
+                reads = { codes = "expert.w13", scales = "expert.w13.scales", faults = "faults" },
+                writes = { units = "expert.units13" }, set = { paired = 1 } },
+            part "prepare.units2" "expert_units" {
+                reads = { codes = "expert.w2", scales = "expert.w2.scales", faults = "faults" },
+                writes = { units = "expert.units2" }, set = { paired = 0 } },
+        })
+    end
+    return parts
 end
 
 -- The boundary that ends the layer before (post-feedforward residual) and begins this one (input norm).
@@ -322,28 +350,33 @@ local function attention_boundary(d)
 end
 
 -- Values and weights of the routed GEMMs: those of the step, and those of the probe's whole experts.
-local function step_names(n)
-    return { part = "moe", w = "expert", alpha = "expert", act = n.sliced and "moe.act.slice" or "moe.act", value = "moe",
+local function step_names(size, n, packed)
+    return { routes = packed and function(v) return v.rows * size.top_k end or nil,
+             part = "moe", w = "expert", alpha = "expert", act = n.sliced and "moe.act.slice" or "moe.act", value = "moe",
              cta_expert = "meta.cta_expert", cta_limit = "meta.cta_limit" }
 end
 local probe_names <const> = { part = "probe", w = "held", alpha = "probe", act = "probe.act", value = "probe",
                               cta_expert = "probe.cta_expert", cta_limit = "probe.cta_limit" }
 
+-- Weights as they are loaded or, with `o.routes` (most rows that are filled), as packed units.
 local function nvfp4_experts(o)
+    local gemm1 = { codes = "moe.codes", scales = "moe.scales", permuted_to_token = "meta.permuted_to_token",
+                    cta_expert = o.cta_expert, cta_limit = o.cta_limit, ctas = "meta.ctas" }
+    local gemm2 = { codes2 = o.value .. ".codes2", scales2 = o.value .. ".scales2", alpha = o.alpha .. ".alpha",
+                    cta_expert = o.cta_expert, cta_limit = o.cta_limit, ctas = "meta.ctas" }
+    if o.routes then
+        gemm1.units, gemm2.units = o.w .. ".units13", o.w .. ".units2"
+    else
+        gemm1.w13, gemm1.w13_scales = o.w .. ".w13", o.w .. ".w13.scales"
+        gemm2.w2, gemm2.w2_scales = o.w .. ".w2", o.w .. ".w2.scales"
+    end
     return {
-        part(o.part .. ".gemm1") "nvfp4_gemm1" {
-            reads = { codes = "moe.codes", scales = "moe.scales", w13 = o.w .. ".w13", w13_scales = o.w .. ".w13.scales",
-                      permuted_to_token = "meta.permuted_to_token", cta_expert = o.cta_expert, cta_limit = o.cta_limit,
-                      ctas = "meta.ctas" },
-            writes = { gu = "moe.gu" }, set = { tile = TILE } },
+        part(o.part .. ".gemm1") "nvfp4_gemm1" { reads = gemm1, writes = { gu = "moe.gu" }, set = { tile = TILE } },
         part(o.part .. ".swiglu") "swiglu_quantise" {
             reads = { gu = "moe.gu", gate_alpha = o.alpha .. ".gate_alpha", up_alpha = o.alpha .. ".up_alpha" },
             writes = { codes2 = o.value .. ".codes2", scales2 = o.value .. ".scales2" } },
         part(o.part .. ".gemm2") "nvfp4_gemm2" {
-            reads = { codes2 = o.value .. ".codes2", scales2 = o.value .. ".scales2", w2 = o.w .. ".w2",
-                      w2_scales = o.w .. ".w2.scales", alpha = o.alpha .. ".alpha", cta_expert = o.cta_expert,
-                      cta_limit = o.cta_limit, ctas = "meta.ctas" },
-            writes = { rows = o.value .. ".rows" }, set = { tile = TILE } },
+            reads = gemm2, writes = { rows = o.value .. ".rows" }, set = { tile = TILE, routes = o.routes } },
     }
 end
 
@@ -418,7 +451,7 @@ local function probe_experts(size, n, d)
         return nil
     end
     local parts = probe_inputs(size, n, d.set.w4a16)
-    append(parts, experts(step_names(n)))
+    append(parts, experts(step_names(size, n, d.set.packed)))
     append(parts, experts(probe_names))
     return probe {
         about = size.experts .. " NVFP4 experts at intermediate width " .. n.inter .. " of " .. size.inter .. " a rank, "
@@ -463,7 +496,8 @@ local function tail(sliced)
 end
 
 -- Section 5. Router and routing of NVFP4 layers run beside the pooler, those of the bf16 edge layers in series.
-local function moe(n, k, w4a16)
+local function moe(size, n, k, set)
+    local w4a16 = set.w4a16
     local group = k.full and "full" or "sliding"
     local name = k.bf16 and "edge." or "moe."
     local h1 = (k.bf16 or w4a16) and "moe.h1" or "moe.h1.all"
@@ -488,7 +522,7 @@ local function moe(n, k, w4a16)
             reads = { h1 = "moe.h1.all", input_gscale = "expert.input_gscale" },
             writes = { codes = "moe.codes", scales = "moe.scales" } })
     end
-    append(parts, k.bf16 and bf16_experts() or (w4a16 and w4a16_experts or nvfp4_experts)(step_names(n)))
+    append(parts, k.bf16 and bf16_experts() or (w4a16 and w4a16_experts or nvfp4_experts)(step_names(size, n, set.packed)))
     append(parts, tail(n.sliced and not k.bf16))
     table.insert(parts, part "moe.unpool" "gemm" { reads = { x = "moe.m", w = "unpool.w" }, writes = { y = "moe.f" } })
     return parts
@@ -554,7 +588,7 @@ local function build_model(size, d)
             local parts = input_boundary(k)
             append(parts, attention(size, n, d, k))
             append(parts, attention_boundary(d))
-            append(parts, moe(n, k, d.set.w4a16))
+            append(parts, moe(size, n, k, d.set))
             table.insert(kinds, kind(k.name) { parts = parts })
         end
         table.insert(layers, k.name)
@@ -567,7 +601,7 @@ local function build_model(size, d)
         values = declare_values(size, n, d),
         weights = declare_weights(size, n),
         caches = { kv("kv.sliding", "sliding"), kv("kv.full", "full") },
-        prepare = prepare_parts(d.set.w4a16),
+        prepare = prepare_parts(d.set.w4a16, d.set.packed),
         probe = probe_experts(size, n, d),
         prologue = embedding(d),
         kinds = kinds,

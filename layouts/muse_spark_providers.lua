@@ -159,7 +159,7 @@ local expert_exchanges <const> = {
 }
 
 -- Providers of the pooler and the experts. `c`: also w4a16 (true: NVFP4 weights, bf16 activations), ep
--- (true: every rank has whole NVFP4 experts of its own).
+-- (true: every rank has whole NVFP4 experts of its own), packed (true: NVFP4 weights are packed at load).
 local function moe_providers(c)
     local way = c.experts or (c.tp == 1 and "alone" or c.by_nccl and "library" or "push")
     local list = {
@@ -168,12 +168,19 @@ local function moe_providers(c)
         use "moe/router" { parts = { "edge.router" } },
         use "moe/routing" { parts = { "edge.routing" } },
         use "gemm/skinny" { parts = { "moe.pool" }, options = { partials = way == "library" and 0 or c.splits } },
-        use(c.w4a16 and "moe/nvfp4_gemm1_bf16" or "moe/nvfp4_gemm1") { parts = { "moe.gemm1", "moe.swiglu" } },
-        use(c.w4a16 and "moe/nvfp4_gemm2_bf16" or "moe/nvfp4_gemm2") { parts = { "moe.gemm2" } },
+        use(c.w4a16 and "moe/nvfp4_gemm1_bf16" or c.packed and "moe/unit_gemm1" or "moe/nvfp4_gemm1") {
+            parts = { "moe.gemm1", "moe.swiglu" } },
+        use(c.w4a16 and "moe/nvfp4_gemm2_bf16" or c.packed and "moe/unit_gemm2" or "moe/nvfp4_gemm2") { parts = { "moe.gemm2" } },
         use "moe/bf16_gemm1" { parts = { "edge.gemm1", "edge.swiglu" } },
         use "moe/bf16_gemm2" { parts = { "edge.gemm2" } },
         use(c.w4a16 and "prepare/weight_scalars" or "prepare/expert_scalars") { parts = { "prepare.scalars" } },
     }
+    if c.packed then
+        append(list, {
+            use "prepare/expert_units" { parts = { "prepare.units13" } },
+            use "prepare/expert_units" { parts = { "prepare.units2" } },
+        })
+    end
     if c.tp > 1 and not c.ep then
         append(list, {
             use "probe/routes" { parts = { "probe.routes" } },

@@ -9,17 +9,19 @@ local size = {
 }
 
 local function serve(tp, name)
+    local packed = name == "packed" -- as the slices of the large model are from 8 ranks on
     return deployment { tp = tp, name = name, max_context = 128, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } }, aux = { 2 },
-                        set = { head = true, ep = name == "ep", w4a16 = name == "w4a16", by_nccl = name == "nccl" },
+                        set = { head = true, ep = name == "ep", w4a16 = name == "w4a16", by_nccl = name == "nccl",
+                                packed = packed },
                         provide = muse_spark.providers { tp = tp, splits = 1, ep = name == "ep",
-                                                         w4a16 = name == "w4a16", by_nccl = name == "nccl" } }
+                                                         w4a16 = name == "w4a16", by_nccl = name == "nccl", packed = packed } }
 end
 
 return layout "muse_spark_tiny" {
     doc = "Muse Spark in miniature, for machines without a GPU",
     deployments = {
         serve(1), serve(2), serve(4), serve(8), serve(16),
-        serve(2, "nccl"), serve(16, "nccl"),
+        serve(2, "nccl"), serve(16, "nccl"), serve(2, "packed"),
         serve(2, "ep"), serve(4, "ep"), serve(8, "ep"), serve(16, "ep"),
         serve(1, "w4a16"), serve(2, "w4a16"), serve(4, "w4a16"), serve(8, "w4a16"), serve(16, "w4a16"),
     },

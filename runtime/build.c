@@ -117,9 +117,28 @@ static lathe_status launch_list(lathe_engine *e, const lathe_launch_list *list) 
     return LATHE_OK;
 }
 
+/* A kernel of `prepare` that cannot take a block scale says so in a bit that no step sets. */
+static lathe_status check_prepared(lathe_engine *e) {
+    const int faults = lathe_step_table_find_buffer(e->table, "faults");
+    int32_t word = 0;
+    if (faults < 0)
+        return LATHE_OK;
+    const lathe_status status =
+        e->device->ops->copy_out(e->device, &word, e->memory[faults][0], sizeof word);
+    if (status != LATHE_OK)
+        return lathe_engine_fail_device(e, status, "faults");
+    if (word & LATHE_FAULT_SCALE)
+        return lathe_engine_fail(e, LATHE_INVALID,
+                                 "weights: found a block scale that is negative or not a number, "
+                                 "allowed: 0 to 448");
+    return LATHE_OK;
+}
+
 static lathe_status run_prepare(lathe_engine *e) {
-    const lathe_status status = launch_list(e, &e->prepare);
-    return status == LATHE_OK ? lathe_engine_synchronize(e) : status;
+    lathe_status status = launch_list(e, &e->prepare);
+    if (status == LATHE_OK)
+        status = lathe_engine_synchronize(e);
+    return status == LATHE_OK ? check_prepared(e) : status;
 }
 
 /* A driver may load code at a kernel's first launch; that must not fall into a step. An emulated

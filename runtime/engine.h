@@ -18,6 +18,9 @@ typedef enum {
     LATHE_ENGINE_LOST    /* a peer was lost: only lathe_rejoin and lathe_destroy are left */
 } lathe_engine_state;
 
+/* Bits of the first word of `faults`. */
+enum { LATHE_FAULT_TOKEN = 1, LATHE_FAULT_PEER = 2, LATHE_FAULT_SCALE = 4 };
+
 typedef struct {
     int count;
     lathe_step_launch *launches;

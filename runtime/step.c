@@ -8,9 +8,6 @@
 
 #include "engine.h"
 
-#define FAULT_TOKEN 1
-#define FAULT_PEER 2
-
 static lathe_status check_built(lathe_engine *e, const char *call) {
     static const char *const reasons[] = {
         [LATHE_ENGINE_CREATED] = "the engine is not built",
@@ -188,9 +185,9 @@ lathe_status lathe_finish(lathe_engine *e) {
     status = lathe_engine_clear_faults(e);
     if (status != LATHE_OK)
         return status;
-    if (word & FAULT_PEER)
+    if (word & LATHE_FAULT_PEER)
         return lathe_engine_fail(e, LATHE_PEER_LOST, "a rank did not answer in time");
-    if (word & FAULT_TOKEN)
+    if (word & LATHE_FAULT_TOKEN)
         return lathe_engine_fail(e, LATHE_INVALID,
                                  "a token id is outside the vocabulary; its row was taken as zero");
     return lathe_engine_fail(e, LATHE_DEVICE_FAULT, "a kernel recorded fault %#x", (unsigned)word);

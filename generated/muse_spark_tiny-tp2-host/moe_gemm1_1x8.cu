@@ -7,27 +7,27 @@
 #include "moe/nvfp4_gemm1.cuh"
 
 struct MoeGemm11x8 {
-    // layouts/muse_spark_model.lua:110, moe.codes[0]
+    // layouts/muse_spark_model.lua:120, moe.codes[0]
     static constexpr int kRows = 8;
-    // layouts/muse_spark_model.lua:110, moe.codes[1]
+    // layouts/muse_spark_model.lua:120, moe.codes[1]
     static constexpr int kCodeBytes = 128;
-    // layouts/muse_spark_model.lua:111, moe.scales[1]
+    // layouts/muse_spark_model.lua:121, moe.scales[1]
     static constexpr int kBlocks = 16;
-    // layouts/muse_spark_model.lua:177, expert.w13[0]
+    // layouts/muse_spark_model.lua:194, expert.w13[0]
     static constexpr int kExperts = 32;
-    // layouts/muse_spark_model.lua:177, expert.w13[1]
+    // layouts/muse_spark_model.lua:194, expert.w13[1]
     static constexpr int kGateUp = 256;
-    // layouts/muse_spark_model.lua:101, meta.permuted_to_token[0]
+    // layouts/muse_spark_model.lua:111, meta.permuted_to_token[0]
     static constexpr int kPermuted = 257;
-    // layouts/muse_spark_model.lua:104, meta.cta_expert[0]
+    // layouts/muse_spark_model.lua:114, meta.cta_expert[0]
     static constexpr int kMaxCtas = 32;
-    // layouts/muse_spark_model.lua:113, moe.codes2[0]
+    // layouts/muse_spark_model.lua:123, moe.codes2[0]
     static constexpr int kMaxRows = 256;
-    // layouts/muse_spark_model.lua:113, moe.codes2[1]
+    // layouts/muse_spark_model.lua:123, moe.codes2[1]
     static constexpr int kOutBytes = 64;
-    // layouts/muse_spark_model.lua:114, moe.scales2[1]
+    // layouts/muse_spark_model.lua:124, moe.scales2[1]
     static constexpr int kOutBlocks = 8;
-    // layouts/muse_spark_model.lua:334, tile of moe.gemm1
+    // layouts/muse_spark_model.lua:374, tile of moe.gemm1
     static constexpr int kTile = 8;
     // templates/moe/nvfp4_gemm1.lua:90, rule
     static constexpr int kWarps = 2;

@@ -36,4 +36,14 @@ return tactics "h200" {
             },
         },
     },
+    -- Graphs of eight launches, weights of four layers in turn, 58 experts touched; 21 replays.
+    tactic "moe/unit_gemm1" {
+        shape = { kRows = 8, kCodeBytes = 2048, kBlocks = 256, kExperts = 256, kUnits = 512, kUnitBytes = 4608, kPermuted = 513,
+                  kMaxCtas = 64, kMaxRows = 512, kOutBytes = 256, kOutBlocks = 32 }, rows = 8,
+        choose = { { kTeams = 2, kSplit = 8, kStages = 2, kExpanded = 1 }, { kTeams = 2, kSplit = 8, kStages = 2, kExpanded = 0 } },
+        record = {
+            gpu = "NVIDIA H200", toolkit = "13.0", driver = "580.159.04", date = "2026-11-30", median_us = 42.72, spread_us = 0.2,
+            losers = { { kTeams = 2, kSplit = 8, kStages = 2, kExpanded = 0, median_us = 49.85 } },
+        },
+    },
 }

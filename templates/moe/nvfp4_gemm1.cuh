@@ -7,6 +7,7 @@
 
 #include "moe/nvfp4.cuh"
 #include "moe/nvfp4_slices.cuh"
+#include "moe/requantise.cuh"
 #include "moe/routed.cuh"
 #include "prims.cuh"
 
@@ -26,34 +27,6 @@ __device__ __forceinline__ void nvfp4_gemm1_tokens(u32 (&tokens)[C::kHeld][C::kS
     }
 }
 
-// Writes one block: 16 lanes hold its values. A block whose scale rounds to zero although it is not
-// zero gets code 0.
-template <class C>
-__device__ __forceinline__ void nvfp4_gemm1_requantise(float v, u32 column, u64 row, u32 slice,
-                                                       bool live, u8 *codes2, e4m3 *scales2) {
-    u32 most = float_bits(v) & 0x7fffffffu; // as bits: ordered like the numbers, with NaN on top
-#pragma unroll
-    for (u32 mask = 8; mask > 0; mask /= 2) {
-        const u32 other = warp_shuffle_xor(most, mask);
-        most = other > most ? other : most;
-    }
-    const e4m3 scale = float_to_e4m3(divide_f32(bits_float(most), 6.0f));
-    const float step = e4m3_to_float(scale);
-    u32 code = 0;
-    if (most == 0)
-        code = float_to_e2m1(v);
-    else if (step != 0)
-        code = float_to_e2m1(divide_f32(v, step));
-    u32 word = code << (4 * (column % 8));
-#pragma unroll
-    for (u32 mask = 4; mask > 0; mask /= 2)
-        word |= warp_shuffle_xor(word, mask);
-    if (live && column % 8 == 0)
-        *reinterpret_cast<u32 *>(codes2 + row * C::kOutBytes + slice * 8 + column / 2) = word;
-    if (live && column == 0)
-        scales2[row * C::kOutBlocks + slice] = scale;
-}
-
 // Adds the warps' sums of a slice, applies SwiGLU and requantises; rows `first` to `limit` - 1.
 template <class C>
 __device__ __forceinline__ void nvfp4_gemm1_finish(const float *buffer, float gate_alpha,
@@ -66,8 +39,8 @@ __device__ __forceinline__ void nvfp4_gemm1_finish(const float *buffer, float ga
         const float raw_up = routed_sum<C::kWarps>(buffer, 1, token, column) * kNvfp4Product;
         const float gate = raw_gate * gate_alpha;
         const float v = gate * sigmoid_f32(gate) * raw_up * up_alpha;
-        nvfp4_gemm1_requantise<C>(v, column, first + token, slice, first + token < limit, codes2,
-                                  scales2);
+        requantise_block<C>(v, column, first + token, slice, first + token < limit, codes2,
+                            scales2);
     }
 }
 

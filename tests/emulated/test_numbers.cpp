@@ -35,6 +35,26 @@ static void check_small_floats(float x) {
             float_to_e2m1(x), narrow);
 }
 
+// A product of two bf16 is exact in double; what is left is one rounding, down to 2^-133.
+static void check_product(u32 a, u32 b, u32 found) {
+    const double exact =
+        static_cast<double>(bits_float(a << 16)) * static_cast<double>(bits_float(b << 16));
+    if (std::isnan(exact)) {
+        require(found == 0x7fffu, "%04x * %04x is %04x, wanted a NaN", a, b, found);
+        return;
+    }
+    int exponent = 0;
+    std::frexp(exact, &exponent);
+    const int unit = exponent - 8 < -133 ? -133 : exponent - 8;
+    const double rounded =
+        std::isinf(exact) ? exact : std::ldexp(std::nearbyint(std::ldexp(exact, -unit)), unit);
+    const double got = static_cast<double>(bits_float(found << 16));
+    const bool large = std::fabs(rounded) >= 0x1p128;
+    require(large ? std::isinf(got) && std::signbit(got) == std::signbit(rounded)
+                  : got == rounded && std::signbit(got) == std::signbit(exact),
+            "%04x * %04x is %04x", a, b, found);
+}
+
 static void test_numbers() {
     for (unsigned code = 0; code < 0x7f; code++) {
         const float here = static_cast<float>(e4m3_of(code));
@@ -75,6 +95,14 @@ static void test_numbers() {
         }
     }
     require(pack_bf16(1.0f, -2.0f) == 0xc0003f80u, "pack_bf16");
+    for (u32 i = 0; i < 1u << 20; i++) {
+        const u32 a = i * 2654435761u;
+        const u32 b = i % 3 == 0 ? a >> 7 : (a ^ i) * 2246822519u;
+        const u32 product = multiply_bf16(a, b);
+        check_product(a & 0xffffu, b & 0xffffu, product & 0xffffu);
+        check_product(a >> 16, b >> 16, product >> 16);
+    }
+    require(permute_bytes(0x44332211u, 0x88776655u, 0x7250u) == 0x88336611u, "permute_bytes");
     require(bf16_low(0xc0003f80u) == 1.0f && bf16_high(0xc0003f80u) == -2.0f, "bf16 halves");
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// prepare/: residual_gate, expert_scalars, rope_table. What they make is used by every step, so the
+// prepare/: residual_gate, expert_scalars, rope_table, expert_units. What they make is used by every step, so the
 // bounds are tighter than the contract's.
 #include "harness.h"
 #include "prepare/expert_scalars.cuh"
+#include "prepare/expert_units.cuh"
 #include "prepare/residual_gate.cuh"
 #include "prepare/rope_table.cuh"
 #include "prepare/weight_scalars.cuh"
@@ -10,6 +11,9 @@
 #include <cmath>
 
 extern "C" {
+#include "moe/nvfp4.ref.h"
+#include "moe/unit.ref.h"
+void lathe_ref_prepare_expert_units(lathe_ref *r);
 void lathe_ref_prepare_residual_gate(lathe_ref *r);
 void lathe_ref_prepare_expert_scalars(lathe_ref *r);
 void lathe_ref_prepare_rope_table(lathe_ref *r);
@@ -110,6 +114,57 @@ static void check_rope(const char *name) {
     k.run();
 }
 
+template <int experts, int rows, int width, int chunks, int paired>
+struct Units {
+    static constexpr int kExperts = experts, kRows = rows, kPaired = paired, kChunks = chunks;
+    static constexpr int kCodeBytes = width / 2, kBlocks = width / 16;
+    static constexpr int kUnitBytes = chunks * 576, kSteps = width / (chunks * 64);
+    static constexpr int kUnits = rows / 16 * kSteps;
+};
+
+// Every weight that a unit holds is the checkpoint's, whatever its scale.
+template <class C>
+static void check_decoded(const Kernel &k, const std::vector<u8> &codes,
+                          const std::vector<u8> &scales) {
+    const lathe_unit_shape shape = {C::kChunks, C::kSteps, C::kRows, C::kPaired};
+    const u8 *units = static_cast<const u8 *>(k.result("units"));
+    constexpr int width = C::kBlocks * 16;
+    std::vector<double> found(width), wanted(width);
+    for (int64_t row = 0; row < C::kExperts * C::kRows; row++) {
+        lathe_nvfp4_row(codes.data(), scales.data(), row, width, wanted.data());
+        lathe_unit_row(&shape, units, row, found.data());
+        for (size_t i = 0; i < width; i++)
+            require(found[i] == wanted[i], "row %d, k %d: %g, wanted %g", static_cast<int>(row),
+                    static_cast<int>(i), found[i], wanted[i]);
+    }
+}
+
+// `wrong`: a scale that no weight has, somewhere; -1: none.
+template <class C>
+static void check_units(const char *name, int wrong) {
+    std::vector<u8> codes(C::kExperts * C::kRows * C::kCodeBytes);
+    std::vector<u8> scales(C::kExperts * C::kRows * C::kBlocks);
+    for (size_t i = 0; i < codes.size(); i++)
+        codes[i] = static_cast<u8>((i * 2654435761u) >> 13);
+    for (size_t i = 0; i < scales.size(); i++)
+        scales[i] = static_cast<u8>(i * 5 % 127); // every one that is a number
+    if (wrong >= 0)
+        scales[scales.size() / 2] = static_cast<u8>(wrong);
+    Kernel k(name, expert_units<C>, lathe_ref_prepare_expert_units);
+    LATHE_CONSTANTS(k, C, kExperts, kRows, kBlocks, kUnits, kUnitBytes, kPaired);
+    k.in("codes", {C::kExperts, C::kRows, C::kCodeBytes}).raw(codes.data());
+    k.in("scales", {C::kExperts, C::kRows, C::kBlocks}).raw(scales.data());
+    k.inout("faults", {16}).fill(0);
+    k.out("units", {C::kExperts, C::kUnits, C::kUnitBytes});
+    k.launch({3}, 64, 0);
+    k.run();
+    const bool refused = wrong >= 0 && wrong != 128;
+    require(static_cast<const int *>(k.result("faults"))[0] == (refused ? 4 : 0), "%s: faults",
+            name);
+    if (!refused)
+        check_decoded<C>(k, codes, scales);
+}
+
 int main() {
     check_gate<Gate<1>>("a gate of one channel", 0.1);
     check_gate<Gate<300>>("odd gate", 0.1);
@@ -126,6 +181,15 @@ int main() {
     check_weight_scalars<Experts<6, 2>>("global scales of two ranks", 2);
     check_weight_scalars<Experts<256, 4>>("global scales of four ranks", 4);
     check_weight_scalars<Experts<6, 2, 1>>("global scales of the ranks' own experts", 2);
+    check_units<Units<2, 32, 64, 1, 1>>("short units, gates and ups", -1);
+    check_units<Units<3, 48, 256, 2, 0>>("units of 128", -1);
+    check_units<Units<2, 64, 512, 4, 1>>("units of 256, gates and ups", -1);
+    check_units<Units<1, 64, 1024, 8, 1>>("real units, gates and ups", -1);
+    check_units<Units<2, 32, 512, 8, 0>>("real units", -1);
+    check_units<Units<2, 32, 512, 8, 0>>("a scale of minus zero", 128);
+    check_units<Units<2, 32, 512, 8, 0>>("a negative scale", 129);
+    check_units<Units<2, 32, 512, 8, 0>>("a NaN scale", 127);
+    check_units<Units<2, 32, 512, 8, 0>>("a negative NaN scale", 255);
     check_rope<Rope<1, 2>>("one position");
     check_rope<Rope<131, 10>>("odd rope");
     check_rope<Rope<2100, 64>>("real rope");

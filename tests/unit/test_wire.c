@@ -80,6 +80,17 @@ Test(wire, the_first_launch_of_a_kind_is_early_only_after_a_launch_that_triggers
                      "norm, fork, route side, up, down early, add early, fork, mix side, join");
 }
 
+/* "s" is written before "up", which begins after all before it has ended; "y" by "down", just
+ * before. */
+Test(wire, a_launch_is_early_only_where_its_settled_arguments_are_settled) {
+    const char *layout = case_replace(case_base(), "use \"fix/add\"", "use \"fix/add_settled\"");
+    cr_assert_str_eq(operations(step_of(layout, (lathe_generate_options){0}), "\"body\": ["),
+                     "norm early, fork, route side, up, down early, add early, join, mix");
+    layout = case_replace(case_base(), "use \"fix/add\"", "use \"fix/add_unsettled\"");
+    cr_assert_str_eq(operations(step_of(layout, (lathe_generate_options){0}), "\"body\": ["),
+                     "norm early, fork, route side, up, down early, add, join, mix");
+}
+
 Test(wire, a_launch_that_waits_for_its_blocks_is_never_early) {
     const char *layout = case_replace(case_base(), "use \"fix/copy\" { parts = { \"end\" } }",
                                       "use \"fix/exchange\" { parts = { \"end\" } }");

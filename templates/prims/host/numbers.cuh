@@ -39,6 +39,21 @@ static inline float bf16_high(u32 pair) {
     return bits_float(pair & 0xffff0000u);
 }
 
+// Both products of two pairs, each rounded once; subnormals are kept, a NaN becomes 0x7fff. fp32
+// holds what decides the rounding: 16 bits of a product down to its 2^-149, and below 2^-134 all is
+// zero.
+static inline u32 multiply_bf16(u32 a, u32 b) {
+    return pack_bf16(bf16_low(a) * bf16_low(b), bf16_high(a) * bf16_high(b));
+}
+// Byte i of the result is byte s of b:a, s being nibble i of `selector` (0 to 7).
+static inline u32 permute_bytes(u32 a, u32 b, u32 selector) {
+    const u64 both = (u64)b << 32 | a;
+    u32 result = 0;
+    for (u32 i = 0; i < 4; ++i)
+        result |= (u32)(both >> (8 * (selector >> (4 * i) & 7u)) & 0xffu) << (8 * i);
+    return result;
+}
+
 // 4 exponent bits of bias 7, 3 of mantissa; no infinity; 0x7f is NaN, 0x7e is 448.
 static inline e4m3 float_to_e4m3(float x) {
     const u32 bits = float_bits(x);

@@ -33,6 +33,17 @@ __device__ __forceinline__ float bf16_high(u32 pair) {
     return bits_float(pair & 0xffff0000u);
 }
 
+// Both products of two pairs, each rounded once; subnormals are kept, a NaN becomes 0x7fff.
+__device__ __forceinline__ u32 multiply_bf16(u32 a, u32 b) {
+    u32 product;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+    return product;
+}
+// Byte i of the result is byte s of b:a, s being nibble i of `selector` (0 to 7).
+__device__ __forceinline__ u32 permute_bytes(u32 a, u32 b, u32 selector) {
+    return __byte_perm(a, b, selector);
+}
+
 __device__ __forceinline__ e4m3 float_to_e4m3(float x) {
     u16 pair;
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
