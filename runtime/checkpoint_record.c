@@ -84,8 +84,11 @@ static void compare(const comparison *c, const char *path, const json_t *found,
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)wanted, key, value) {
         char inner[512];
-        snprintf(inner, sizeof inner, "%s%s%s", path, *path ? "." : "", key);
-        compare(c, inner, json_object_get(found, key), value, depth + 1);
+        const int length = snprintf(inner, sizeof inner, "%s%s%s", path, *path ? "." : "", key);
+        if (length >= (int)sizeof inner) /* too deep to be named: the whole is reported */
+            report(c, path, found, wanted);
+        else
+            compare(c, inner, json_object_get(found, key), value, depth + 1);
     }
 }
 
