@@ -31,7 +31,8 @@ typedef struct {
 typedef struct {
     uint64_t mark;
     int32_t world;
-    _Atomic int32_t broken;
+    _Atomic int32_t broken; /* 2 once status and reason are there */
+    int32_t status;
     char reason[128];
     seat seats[LATHE_GROUP_MAX];
     uint8_t pieces[2][LATHE_GROUP_MAX][PIECE];
@@ -45,21 +46,22 @@ typedef struct {
 } file_group;
 
 /* The first reason stays. */
-static lathe_status break_group(file_group *g, const char *reason) {
+static lathe_status break_group(file_group *g, lathe_status status, const char *reason) {
     int32_t whole = 0;
     if (atomic_compare_exchange_strong(&g->shared->broken, &whole, 1)) {
         snprintf(g->shared->reason, sizeof g->shared->reason, "%s", reason);
+        g->shared->status = (int32_t)status;
         atomic_store(&g->shared->broken, 2);
     }
     snprintf(g->base.message, sizeof g->base.message, "%s", reason);
-    return LATHE_PEER_LOST;
+    return status;
 }
 
 static lathe_status refuse_broken(file_group *g) {
     const bool worded = atomic_load(&g->shared->broken) == 2;
     snprintf(g->base.message, sizeof g->base.message, "%.127s",
              worded ? g->shared->reason : "another rank gave up");
-    return LATHE_PEER_LOST;
+    return worded && g->shared->status == LATHE_DISAGREE ? LATHE_DISAGREE : LATHE_PEER_LOST;
 }
 
 static lathe_status break_for_absent(file_group *g) {
@@ -68,7 +70,16 @@ static lathe_status break_for_absent(file_group *g) {
     for (int r = 0; r < g->base.world && used < sizeof reason; ++r)
         if (atomic_load(&g->shared->seats[r].round) < g->round)
             used += (size_t)snprintf(reason + used, sizeof reason - used, " %d", r);
-    return break_group(g, reason);
+    return break_group(g, LATHE_PEER_LOST, reason);
+}
+
+static lathe_status break_for_size(file_group *g, int rank, uint64_t theirs, uint64_t mine) {
+    char reason[128];
+    snprintf(reason, sizeof reason,
+             "ranks are at different calls: rank %d gave %llu bytes to an all-gather, rank %d gave "
+             "%llu",
+             rank, (unsigned long long)theirs, g->base.rank, (unsigned long long)mine);
+    return break_group(g, LATHE_DISAGREE, reason);
 }
 
 static bool all_here(const file_group *g) {
@@ -104,7 +115,7 @@ static lathe_status gather_piece(file_group *g, const uint8_t *mine, size_t offs
         return status;
     for (int r = 0; r < g->base.world; ++r) {
         if (t->seats[r].bytes[half] != bytes)
-            return break_group(g, "the ranks gave different sizes to one all-gather");
+            return break_for_size(g, r, t->seats[r].bytes[half], bytes);
         if (piece)
             memcpy(all + (size_t)r * bytes + offset, t->pieces[half][r], piece);
     }

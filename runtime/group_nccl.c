@@ -21,9 +21,9 @@ typedef struct {
     cuda_device *device; /* its main stream carries the gathers */
     lathe_nccl nccl;
     lathe_comm comm;
-    char *staging; /* mine, then all */
-    size_t room;   /* bytes of one rank */
-    bool broken;
+    char *staging;       /* mine, then all */
+    size_t room;         /* bytes of one rank */
+    lathe_status broken; /* the first failure; LATHE_OK: none */
 } nccl_group;
 
 static lathe_message_buffer message_of(nccl_group *g) {
@@ -79,19 +79,24 @@ static lathe_status gather_checked(nccl_group *g, const void *mine, size_t bytes
     if (kept != LATHE_OK)
         return lathe_fail(message_of(g), LATHE_PEER_LOST, "rank %d: no memory for an all-gather",
                           g->base.rank);
-    for (int r = 0; r < g->base.world; ++r)
-        if (sizes[r] != bytes)
+    for (int r = 0; r < g->base.world; ++r) {
+        if (sizes[r] == UINT64_MAX)
             return lathe_fail(message_of(g), LATHE_PEER_LOST,
-                              "rank %d gave %llu bytes to an all-gather, rank %d %zu", r,
-                              (unsigned long long)sizes[r], g->base.rank, bytes);
+                              "rank %d has no memory for an all-gather", r);
+        if (sizes[r] != bytes)
+            return lathe_fail(message_of(g), LATHE_DISAGREE,
+                              "ranks are at different calls: rank %d gave %llu bytes to an "
+                              "all-gather, rank %d gave %zu",
+                              r, (unsigned long long)sizes[r], g->base.rank, bytes);
+    }
     return bytes ? gather(g, mine, bytes, all) : LATHE_OK;
 }
 
 static lathe_status all_gather(lathe_group *base, const void *mine, size_t bytes, void *all) {
     nccl_group *g = (nccl_group *)base;
     const bool limited = base->limit_ns && base->limit_ns < g->timeout_ns;
-    if (g->broken)
-        return LATHE_PEER_LOST; /* the message of the first failure stays */
+    if (g->broken != LATHE_OK)
+        return g->broken; /* the message of the first failure stays */
     lathe_status status = cuda_enter(g->device);
     if (status != LATHE_OK)
         return fail_device(g, status);
@@ -99,9 +104,10 @@ static lathe_status all_gather(lathe_group *base, const void *mine, size_t bytes
     status = gather_checked(g, mine, bytes, all);
     if (status == LATHE_OK)
         return LATHE_OK;
-    g->broken = true;
-    lathe_comm_abort(&g->comm, "the group is broken"); /* the others hear of it */
-    return LATHE_PEER_LOST;
+    g->broken = status == LATHE_DISAGREE ? status : LATHE_PEER_LOST;
+    if (status != LATHE_DISAGREE)                          /* which every rank has heard of */
+        lathe_comm_abort(&g->comm, "the group is broken"); /* the others hear of it */
+    return g->broken;
 }
 
 static void destroy(lathe_group *base) {
