@@ -143,13 +143,17 @@ __device__ __forceinline__ bool lamport_arrived(u32x4 packet) {
     return packet.x != kEmpty && packet.y != kEmpty && packet.z != kEmpty && packet.w != kEmpty;
 }
 
-/* Whether `peer` has sent packets of another exchange: the ranks count differently. A peer that is
- * only late has left its other two slots empty. */
+/* Whether `peer` has sent packets of another exchange and not of this one: the ranks count
+ * differently. A peer that is only late has left its other two slots empty, or else, where it came
+ * at the last moment, has sent this exchange's before the next one's. */
 __device__ __forceinline__ bool lamport_diverged(const Exchange &e, u32 epoch, u64 offset,
                                                  u32 peer) {
     const u32x4 next = peer_load16(lamport_slot(e, e.rank, peer, epoch + 1) + offset);
     const u32x4 last = peer_load16(lamport_slot(e, e.rank, peer, epoch + 2) + offset);
-    return lamport_arrived(next) || lamport_arrived(last);
+    if (!lamport_arrived(next) && !lamport_arrived(last))
+        return false;
+    peer_fence(); /* keep: the look below must not run ahead of those above */
+    return !lamport_arrived(peer_load16(lamport_slot(e, e.rank, peer, epoch) + offset));
 }
 
 /* Gives the exchange up: records who was missing where the host sees it, flag last (1: missing, 2:

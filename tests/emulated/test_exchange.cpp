@@ -163,6 +163,38 @@ static void check_lost_rank(int ranks) {
             "rank 1 is told of exchange %u, epoch %u, by rank %u", told[1], told[2], told[3]);
 }
 
+// A packet as a rank sends it in `epoch`, and until it is there.
+static void send(const Exchange &e, u32 epoch) {
+    u8 *const slot = lamport_slot(e, 0, 0, epoch);
+    peer_store16(slot, u32x4{1, 2, 3, 4});
+    while (!lamport_arrived(peer_load16(slot)))
+        poll_pause();
+}
+
+// What is thought in exchange 1 of a rank that has sent nothing, the next exchange's packet, then
+// this one's too: it came late, and went on.
+static void judge(int *diverged, Mailbox *mailbox) {
+    const Exchange e = lamport_open(mailbox, reinterpret_cast<u64 *>(dynamic_shared()));
+    if (thread_id() != 0)
+        return;
+    diverged[0] = lamport_diverged(e, 1, 0, 0);
+    send(e, 2);
+    diverged[1] = lamport_diverged(e, 1, 0, 0);
+    send(e, 1);
+    diverged[2] = lamport_diverged(e, 1, 0, 0);
+}
+
+static void check_judgement() {
+    Kernel k("late at the last moment", judge, nullptr);
+    k.out("diverged", {3});
+    k.mailbox("mailbox", 16, 1000000000);
+    k.launch({1}, 32, 128);
+    k.run();
+    const int *const diverged = static_cast<const int *>(k.result("diverged"));
+    require(!diverged[0] && diverged[1] && !diverged[2], "diverged: %d %d %d, wanted 0 1 0",
+            diverged[0], diverged[1], diverged[2]);
+}
+
 int main() {
     check<Tiny>("tiny, one rank", 1, 4, 3);
     check<Tiny>("tiny, two ranks", 2, 13, 6);
@@ -181,5 +213,6 @@ int main() {
     check_payload<SummedEach>();
     check_lost_rank(2);
     check_lost_rank(3);
+    check_judgement();
     return finish("boundary/exchange_residual_norm");
 }
