@@ -58,6 +58,7 @@ class Options(ctypes.Structure):
         ("allow_spills", c_bool), ("no_graphs", c_bool), ("log", LOG), ("log_context", c_void_p), ("group", c_void_p),
         ("timeout_ns", c_uint64), ("serving", POINTER(Serving)), ("external_caches", c_bool), ("stream", c_void_p),
         ("allocate", ALLOCATE), ("release", RELEASE), ("allocator_context", c_void_p), ("no_probe", c_bool),
+        ("loopback", c_bool),
     ]
 
 
