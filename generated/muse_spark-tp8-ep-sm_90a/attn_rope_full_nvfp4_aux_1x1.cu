@@ -18,7 +18,7 @@ struct AttnRopeFullNvfp4Aux1x1 {
     // layouts/muse_spark_model.lua:98, attn.qkvg[2]
     static constexpr int kWidth = 2304;
     // layouts/muse_spark_model.lua:98, attn.qkvg[0]
-    static constexpr int kSplits = 2;
+    static constexpr int kSplits = 4;
     // layouts/muse_spark_model.lua:597, kv.full[2]
     static constexpr int kPageTokens = 16;
     // layouts/muse_spark_model.lua:597, kv.full[3]
@@ -35,7 +35,7 @@ struct AttnRopeFullNvfp4Aux1x1 {
 
 extern "C" __global__ void __launch_bounds__(128, 8)                    // 64 registers
     muse_spark_attn_rope_full_nvfp4_aux_1x1(const bf16 *qkvg,           // null
-                                            const float *qkvg_partials, // [2, 1, 2304]
+                                            const float *qkvg_partials, // [4, 1, 2304]
                                             const long long *positions, // [1]
                                             const float *rope,          // null
                                             const long long *slots,     // [1]

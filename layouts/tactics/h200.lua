@@ -46,4 +46,77 @@ return tactics "h200" {
             losers = { { kTeams = 2, kSplit = 8, kStages = 2, kExpanded = 0, median_us = 49.85 } },
         },
     },
+    -- The following: every launch early, weights and caches all distinct and larger than the L2 cache, a graph of 20 to 80 launches
+    -- replayed 15 times, median of a launch; spreads are those of two such runs on two machines. Of products: with a small launch
+    -- behind each that reads their slices and writes what the next one reads, both together.
+    tactic "gemm/skinny" {
+        shape = { kRows = 8, kN = 2304, kK = 8192, kPartials = 1 }, rows = 8,
+        choose = { { kSplits = 2, kTiles = 3, kWarps = 8, kSteps = 4, kStages = 6 } },
+        record = {
+            gpu = "NVIDIA H200", toolkit = "13.0", driver = "580.159.04", date = "2026-11-30", median_us = 10.77, spread_us = 0.12,
+            losers = {
+                { kSplits = 4, kTiles = 6, kWarps = 8, kSteps = 4, kStages = 5, median_us = 10.78 },
+                { kSplits = 2, kTiles = 3, kWarps = 16, kSteps = 2, kStages = 5, median_us = 10.94 },
+                { kSplits = 4, kTiles = 6, kWarps = 8, kSteps = 4, kStages = 4, median_us = 11.07 },
+                { kSplits = 4, kTiles = 6, kWarps = 16, kSteps = 2, kStages = 4, median_us = 11.25 },
+                { kSplits = 8, kTiles = 9, kWarps = 8, kSteps = 4, kStages = 3, median_us = 11.92 },
+                { kSplits = 8, kTiles = 9, kWarps = 8, kSteps = 4, kStages = 4, median_us = 12.28 },
+                { kSplits = 8, kTiles = 9, kWarps = 8, kSteps = 4, kStages = 5, median_us = 12.69 },
+                { kSplits = 1, kTiles = 2, kWarps = 8, kSteps = 4, kStages = 6, median_us = 12.71 },
+                { kSplits = 4, kTiles = 1, kWarps = 16, kSteps = 2, kStages = 0, median_us = 13.49 },
+                { kSplits = 8, kTiles = 3, kWarps = 16, kSteps = 2, kStages = 0, median_us = 14.4 },
+                { kSplits = 8, kTiles = 1, kWarps = 16, kSteps = 2, kStages = 0, median_us = 14.49 },
+            },
+        },
+    },
+    tactic "gemm/skinny" {
+        shape = { kRows = 1, kN = 2304, kK = 8192, kPartials = 1 }, rows = 1,
+        choose = { { kSplits = 4, kTiles = 6, kWarps = 8, kSteps = 4, kStages = 6 } },
+        record = {
+            gpu = "NVIDIA H200", toolkit = "13.0", driver = "580.159.04", date = "2026-11-30", median_us = 10.51, spread_us = 0.12,
+            losers = {
+                { kSplits = 2, kTiles = 3, kWarps = 8, kSteps = 4, kStages = 6, median_us = 10.72 },
+                { kSplits = 8, kTiles = 9, kWarps = 8, kSteps = 4, kStages = 5, median_us = 12.21 },
+            },
+        },
+    },
+    tactic "gemm/skinny" {
+        shape = { kRows = 32, kN = 2304, kK = 8192, kPartials = 1 }, rows = 32,
+        choose = { { kSplits = 8, kTiles = 9, kWarps = 4, kSteps = 8, kStages = 4 } },
+        record = {
+            gpu = "NVIDIA H200", toolkit = "13.0", driver = "580.159.04", date = "2026-11-30", median_us = 15.12, spread_us = 0.12,
+            losers = {
+                { kSplits = 8, kTiles = 6, kWarps = 8, kSteps = 4, kStages = 2, median_us = 18.11 },
+                { kSplits = 4, kTiles = 6, kWarps = 8, kSteps = 4, kStages = 3, median_us = 18.18 },
+                { kSplits = 4, kTiles = 1, kWarps = 16, kSteps = 2, kStages = 0, median_us = 24.71 },
+            },
+        },
+    },
+    -- Attention of TP 8, each request 8192 tokens long.
+    tactic "attention/paged" {
+        shape = { kRows = 8, kRequests = 1, kHeads = 16, kKvHeads = 2, kDim = 64, kPageTokens = 16, kPacked = 128, kTableWidth = 2064,
+                  kOut = 1024, kWindow = 2048 }, rows = 8,
+        choose = { { kWarps = 8, kTiles = 1, kSplits = 16 } },
+        record = {
+            gpu = "NVIDIA H200", toolkit = "13.0", driver = "580.159.04", date = "2026-11-30", median_us = 7.15, spread_us = 0.08,
+            losers = {
+                { kWarps = 8, kTiles = 1, kSplits = 8, median_us = 7.14 }, -- within the spread; the other fills the machine
+                { kWarps = 4, kTiles = 1, kSplits = 16, median_us = 8.96 }, { kWarps = 8, kTiles = 2, kSplits = 8, median_us = 9.97 },
+                { kWarps = 8, kTiles = 2, kSplits = 16, median_us = 10.37 }, { kWarps = 4, kTiles = 1, kSplits = 32, median_us = 11.64 },
+                { kWarps = 4, kTiles = 2, kSplits = 33, median_us = 20.45 },
+            },
+        },
+    },
+    tactic "attention/paged" {
+        shape = { kRows = 8, kRequests = 1, kHeads = 16, kKvHeads = 2, kDim = 64, kPageTokens = 16, kPacked = 128, kTableWidth = 2064,
+                  kOut = 1024, kWindow = 0 }, rows = 8,
+        choose = { { kWarps = 8, kTiles = 1, kSplits = 16 } },
+        record = {
+            gpu = "NVIDIA H200", toolkit = "13.0", driver = "580.159.04", date = "2026-11-30", median_us = 8.84, spread_us = 0.1,
+            losers = {
+                { kWarps = 8, kTiles = 1, kSplits = 8, median_us = 10.99 }, { kWarps = 8, kTiles = 2, kSplits = 16, median_us = 12.43 },
+                { kWarps = 4, kTiles = 1, kSplits = 32, median_us = 14.22 }, { kWarps = 4, kTiles = 2, kSplits = 64, median_us = 29.74 },
+            },
+        },
+    },
 }
