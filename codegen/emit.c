@@ -116,9 +116,17 @@ static void add_template(const lathe_plan *plan, lathe_files *files, const char 
     follow_includes(plan, files, &kept);
 }
 
+/* What makes synthetic weights on a GPU: no part of the step, so not in step.json. */
+static void add_synthetic(const lathe_plan *plan, lathe_files *files) {
+    static const char shown[] = "templates/synthetic/fill.cuh";
+    if (strcmp(plan->arch->name, "host") != 0 && read_template(plan, shown))
+        add_template(plan, files, shown, (lathe_where){0});
+}
+
 static void add_templates(const lathe_plan *plan, lathe_files *files) {
     add_template(plan, files, "templates/prims/cuda/prims.cuh", (lathe_where){0});
     add_template(plan, files, "templates/prims/host/prims.cuh", (lathe_where){0});
+    add_synthetic(plan, files);
     for (size_t i = 0; i < plan->kernel_count; i++) {
         const lathe_provider *p = plan->kernels[i].provider;
         if (plan->kernels[i].used && !p->collective)

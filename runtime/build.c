@@ -5,26 +5,39 @@
 #include <string.h>
 
 #include "engine.h"
+#include "generator.h"
+#include "weights.h"
 
 static void say(lathe_engine *e, const char *phase) {
     lathe_logger_write(&e->log, LATHE_LOG_NOTE, "%s", phase);
 }
 
-static lathe_status fill_instance(lathe_engine *e, const lathe_weight_source *source, int weight,
-                                  int instance, char *staging) {
+/* What weights come from: made on the host and copied, or made in place. */
+typedef struct {
+    const lathe_weight_source *source;
+    const lathe_weights *weights; /* whose reader can generate; or NULL */
+    lathe_generator *generator;   /* or NULL */
+    char *staging;                /* where there is no generator */
+} filling;
+
+static lathe_status fill_instance(lathe_engine *e, const filling *f, int weight, int instance) {
     const int buffer = e->table->weights[weight].buffer;
     const lathe_step_buffer *b = &e->table->buffers[buffer];
     if (lathe_engine_given(e, buffer, instance))
         return LATHE_OK;
     const int layer = b->per_layer ? b->layers[instance] : -1;
     const size_t bytes = (size_t)b->fixed_bytes;
+    void *memory = e->memory[buffer][instance];
     char text[1024] = "";
-    lathe_status status =
-        source->fill(source->context, weight, layer, staging, bytes, text, sizeof text);
+    lathe_status status = f->generator ? lathe_weights_generate(f->weights, f->generator, weight,
+                                                                layer, memory, text, sizeof text)
+                                       : f->source->fill(f->source->context, weight, layer,
+                                                         f->staging, bytes, text, sizeof text);
     if (status != LATHE_OK)
         return lathe_engine_fail(e, status, "weight %s: %s", b->name,
                                  text[0] ? text : lathe_status_name(status));
-    status = e->device->ops->copy_in(e->device, e->memory[buffer][instance], staging, bytes);
+    if (!f->generator)
+        status = e->device->ops->copy_in(e->device, memory, f->staging, bytes);
     return status == LATHE_OK ? LATHE_OK : lathe_engine_fail_device(e, status, b->name);
 }
 
@@ -35,14 +48,14 @@ static bool is_filled(const lathe_engine *e, const lathe_weight_source *source, 
            !lathe_engine_reshards(source, w);
 }
 
-static lathe_status fill_staged(lathe_engine *e, const lathe_weight_source *source, char *staging) {
+static lathe_status fill_all(lathe_engine *e, const filling *f) {
     const lathe_step_table *t = e->table;
     for (int w = 0; w < t->weight_count; ++w) {
         const lathe_step_buffer *b = &t->buffers[t->weights[w].buffer];
-        if (!is_filled(e, source, w))
+        if (!is_filled(e, f->source, w))
             continue;
         for (int n = 0; n < lathe_engine_instances(b); ++n) {
-            const lathe_status status = fill_instance(e, source, w, n, staging);
+            const lathe_status status = fill_instance(e, f, w, n);
             if (status != LATHE_OK)
                 return status;
         }
@@ -67,26 +80,50 @@ static int count_unbound(const lathe_engine *e, const lathe_weight_source *sourc
 }
 
 /* One buffer of the host, as large as the largest weight, is all that loading takes. */
-static lathe_status fill_weights(lathe_engine *e, const lathe_weight_source *source) {
+static lathe_status fill_staged(lathe_engine *e, filling *f) {
     const lathe_step_table *t = e->table;
     int64_t largest = 0;
     for (int w = 0; w < t->weight_count; ++w)
         if (t->buffers[t->weights[w].buffer].fixed_bytes > largest)
             largest = t->buffers[t->weights[w].buffer].fixed_bytes;
-    if (t->weight_count == 0)
-        return LATHE_OK;
+    f->staging = malloc((size_t)largest);
+    if (!f->staging)
+        return lathe_engine_fail(e, LATHE_NO_MEMORY, "weights: no memory for %lld bytes",
+                                 (long long)largest);
+    const lathe_status status = fill_all(e, f);
+    free(f->staging);
+    return status;
+}
+
+/* Where the device cannot make them, the host does: the bits are the same. The emulator would only
+ * be slower than the host. */
+static void open_generator(lathe_engine *e, filling *f) {
+    char text[1024] = "";
+    f->weights = lathe_weights_of(f->source);
+    if (e->options.device == LATHE_DEVICE_HOST || !f->weights || !f->weights->reader.generate)
+        return;
+    const lathe_status status = lathe_generator_open(e->device, e->compiler, &f->generator,
+                                                     (lathe_message_buffer){text, sizeof text});
+    if (status != LATHE_OK)
+        lathe_logger_write(&e->log, LATHE_LOG_WARNING,
+                           "synthetic weights are made on the host, slowly: %s", text);
+}
+
+static lathe_status fill_weights(lathe_engine *e, const lathe_weight_source *source) {
+    filling f = {.source = source};
     const int wanted = count_unbound(e, source);
     if (wanted == 0)
         return LATHE_OK;
     if (!source || source->size < sizeof *source || !source->fill)
         return lathe_engine_fail(e, LATHE_INVALID, "weights: there is no source to fill %d weights",
                                  wanted);
-    char *staging = malloc((size_t)largest);
-    if (!staging)
-        return lathe_engine_fail(e, LATHE_NO_MEMORY, "weights: no memory for %lld bytes",
-                                 (long long)largest);
-    const lathe_status status = fill_staged(e, source, staging);
-    free(staging);
+    open_generator(e, &f);
+    if (!f.generator)
+        return fill_staged(e, &f);
+    lathe_status status = fill_all(e, &f);
+    if (status == LATHE_OK)
+        status = lathe_engine_synchronize(e);
+    lathe_generator_close(f.generator);
     return status;
 }
 

@@ -89,34 +89,28 @@ bool lathe_synthetic_parse(const char *text, lathe_synthetic *synthetic) {
 
 /* One tensor being generated. */
 typedef struct {
-    bool unkind;
-    uint64_t seed;
-    uint64_t key;
-    uint64_t embedding; /* key of the embedding that a head answers */
-    uint64_t rows;      /* size of the first dimension */
-    uint64_t last;      /* size of the last dimension */
-    double spread;      /* 1 / sqrt(last) */
+    lathe_synthetic_tensor is;
     /* The row met last, so that neighbours share its hash. Each thread has a tensor of its own. */
     uint64_t row_begin, row_end, row_bits;
 } tensor;
 
 static uint64_t bits_of(tensor *t, uint64_t salt, uint64_t index) {
-    return lathe_synthetic_bits(t->key + salt * 0xd1b54a32d192ed03ull, index);
+    return lathe_synthetic_bits(t->is.key + salt * 0xd1b54a32d192ed03ull, index);
 }
 
 static double normal_at(tensor *t, uint64_t i) {
-    return lathe_synthetic_normal(lathe_synthetic_bits(t->key, i));
+    return lathe_synthetic_normal(lathe_synthetic_bits(t->is.key, i));
 }
 
 static double uniform_at(tensor *t, uint64_t i) {
-    return lathe_synthetic_uniform(lathe_synthetic_bits(t->key, i));
+    return lathe_synthetic_uniform(lathe_synthetic_bits(t->is.key, i));
 }
 
 static uint64_t bits_of_row(tensor *t, uint64_t i) {
     if (i < t->row_begin || i >= t->row_end) {
-        const uint64_t row = i / t->last;
-        t->row_begin = row * t->last;
-        t->row_end = t->row_begin + t->last;
+        const uint64_t row = i / t->is.last;
+        t->row_begin = row * t->is.last;
+        t->row_end = t->row_begin + t->is.last;
         t->row_bits = bits_of(t, SALT_ROW, row);
     }
     return t->row_bits;
@@ -138,8 +132,8 @@ static double row_factor(tensor *t, uint64_t i, int low, int high, uint64_t zero
 }
 
 static double weight_value(tensor *t, uint64_t i) {
-    double v = normal_at(t, i) * t->spread;
-    if (!t->unkind)
+    double v = normal_at(t, i) * t->is.spread;
+    if (!t->is.unkind)
         return v;
     if (bits_of(t, SALT_OUTLIER, i) % 509 == 0)
         v *= 16;
@@ -148,7 +142,7 @@ static double weight_value(tensor *t, uint64_t i) {
 
 static double embedding_value(tensor *t, uint64_t i) {
     const double v = normal_at(t, i) * 0.0625;
-    return t->unkind ? v * row_factor(t, i, -8, 10, 8) : v;
+    return t->is.unkind ? v * row_factor(t, i, -8, 10, 8) : v;
 }
 
 /* A product with a stream of width 1 is about normal, width 1, plus PULL for the one row that
@@ -156,27 +150,26 @@ static double embedding_value(tensor *t, uint64_t i) {
  * greedy decoding yields the same tokens however the sums are rounded. */
 #define PULL 8.0
 static double head_value(tensor *t, uint64_t i) {
-    const double v = normal_at(t, i) * t->spread;
-    if (t->unkind)
+    const double v = normal_at(t, i) * t->is.spread;
+    if (t->is.unkind)
         return weight_value(t, i);
-    const uint64_t shift = t->rows > 1 ? 1 + t->seed % (t->rows - 1) : 0;
-    const uint64_t follows = (i / t->last + t->rows - shift) % t->rows;
-    const uint64_t element = follows * t->last + i % t->last;
-    return v + PULL / (double)t->last *
-                   lathe_synthetic_normal(lathe_synthetic_bits(t->embedding, element));
+    const uint64_t follows = (i / t->is.last + t->is.rows - t->is.shift) % t->is.rows;
+    const uint64_t element = follows * t->is.last + i % t->is.last;
+    return v + PULL / (double)t->is.last *
+                   lathe_synthetic_normal(lathe_synthetic_bits(t->is.embedding, element));
 }
 
 static double offset_value(tensor *t, uint64_t i) {
-    return t->unkind ? 5.5 * uniform_at(t, i) - 2.5 : 0.1 * normal_at(t, i);
+    return t->is.unkind ? 5.5 * uniform_at(t, i) - 2.5 : 0.1 * normal_at(t, i);
 }
 
 static double gain_value(tensor *t, uint64_t i) {
-    return t->unkind ? 5 * uniform_at(t, i) - 1 : 1 + 0.1 * normal_at(t, i);
+    return t->is.unkind ? 5 * uniform_at(t, i) - 1 : 1 + 0.1 * normal_at(t, i);
 }
 
 /* Of a residual: calm branches weigh little, unkind ones reach the clamp at either end. */
 static double gate_value(tensor *t, uint64_t i) {
-    if (!t->unkind)
+    if (!t->is.unkind)
         return 0.3 * normal_at(t, i) - 0.9;
     const uint64_t b = bits_of(t, SALT_OUTLIER, i);
     if (b % 10 == 0)
@@ -187,28 +180,28 @@ static double gate_value(tensor *t, uint64_t i) {
 /* The expert whose scores expert e shares. Router and bias must agree, so the seed alone decides.
  */
 static uint64_t twin_of(tensor *t, uint64_t e) {
-    const uint64_t b = lathe_synthetic_bits(mix(t->seed + SALT_PAIR), e / 2);
-    return t->unkind && b % 3 == 0 ? e & ~1ull : e;
+    const uint64_t b = lathe_synthetic_bits(t->is.pair_key, e / 2);
+    return t->is.unkind && b % 3 == 0 ? e & ~1ull : e;
 }
 
 static double router_value(tensor *t, uint64_t i) {
-    const uint64_t e = twin_of(t, i / t->last);
-    return normal_at(t, e * t->last + i % t->last) * t->spread * (t->unkind ? 4 : 8);
+    const uint64_t e = twin_of(t, i / t->is.last);
+    return normal_at(t, e * t->is.last + i % t->is.last) * t->is.spread * (t->is.unkind ? 4 : 8);
 }
 
 static double bias_value(tensor *t, uint64_t e) {
-    if (t->unkind && lathe_synthetic_bits(mix(t->seed + SALT_IDLE), e / 2) % 6 == 0)
+    if (t->is.unkind && lathe_synthetic_bits(t->is.idle_key, e / 2) % 6 == 0)
         return -10;
-    return normal_at(t, twin_of(t, e)) * (t->unkind ? 0.25 : 0.1);
+    return normal_at(t, twin_of(t, e)) * (t->is.unkind ? 0.25 : 0.1);
 }
 
 /* Times the codes (2.93 in root mean square) and the global scale, a calm weight is 1 / sqrt(K)
  * wide. */
 #define CALM_GLOBAL 0x1p-12
 static double block_scale_value(tensor *t, uint64_t i) {
-    const double middle = t->spread * 0.25 / (2.93 * CALM_GLOBAL); /* K = 16 * last */
+    const double middle = t->is.spread * 0.25 / (2.93 * CALM_GLOBAL); /* K = 16 * last */
     const double v = middle * (0.6 + 0.8 * uniform_at(t, i));
-    if (!t->unkind)
+    if (!t->is.unkind)
         return v;
     const uint64_t b = bits_of(t, SALT_OUTLIER, i);
     if (b % 61 == 0)
@@ -219,24 +212,24 @@ static double block_scale_value(tensor *t, uint64_t i) {
 /* Where two stand side by side (gate, up) they are apart by 8, either being the larger. */
 static double global_value(tensor *t, uint64_t i) {
     const double v = CALM_GLOBAL * (1 + 0.1 * normal_at(t, i));
-    if (!t->unkind)
+    if (!t->is.unkind)
         return v;
     const uint64_t row = bits_of(t, SALT_ROW, i / 2);
-    if (t->last == 2)
+    if (t->is.last == 2)
         return ((i ^ row) & 1) ? v * 8 : v;
     return row % 16 == 0 ? v * 0x1p-12 : ldexp(v, (int)(row >> 8 & 7) - 4);
 }
 
 static double input_scale_value(tensor *t, uint64_t i) {
     const double v = 0.001 + 0.001 * uniform_at(t, i);
-    return t->unkind ? ldexp(v, (int)(bits_of(t, SALT_ROW, i) % 5) - 3) : v;
+    return t->is.unkind ? ldexp(v, (int)(bits_of(t, SALT_ROW, i) % 5) - 3) : v;
 }
 
 /* Two codes a byte, eight bytes a hash. */
 static double codes_value(tensor *t, uint64_t i) {
-    if (t->unkind && bits_of_row(t, i) % 64 == 0)
+    if (t->is.unkind && bits_of_row(t, i) % 64 == 0)
         return 0;
-    return (double)(lathe_synthetic_bits(t->key, i / 8) >> (i % 8 * 8) & 0xff);
+    return (double)(lathe_synthetic_bits(t->is.key, i / 8) >> (i % 8 * 8) & 0xff);
 }
 
 typedef double value_function(tensor *t, uint64_t i);
@@ -244,35 +237,36 @@ typedef double value_function(tensor *t, uint64_t i);
 static const struct {
     const char *init;
     value_function *value;
-} kinds[] = {
-    {"weight", weight_value},
-    {"embedding", embedding_value},
-    {"offset", offset_value},
-    {"gain", gain_value},
-    {"gate", gate_value},
-    {"router", router_value},
-    {"bias", bias_value},
-    {"codes", codes_value},
-    {"scales", block_scale_value},
-    {"global_scale", global_value},
-    {"input_scale", input_scale_value},
-    {"head", head_value},
+} kinds[LATHE_SYNTHETIC_KINDS] = {
+    [LATHE_SYNTHETIC_WEIGHT] = {"weight", weight_value},
+    [LATHE_SYNTHETIC_EMBEDDING] = {"embedding", embedding_value},
+    [LATHE_SYNTHETIC_OFFSET] = {"offset", offset_value},
+    [LATHE_SYNTHETIC_GAIN] = {"gain", gain_value},
+    [LATHE_SYNTHETIC_GATE] = {"gate", gate_value},
+    [LATHE_SYNTHETIC_ROUTER] = {"router", router_value},
+    [LATHE_SYNTHETIC_BIAS] = {"bias", bias_value},
+    [LATHE_SYNTHETIC_CODES] = {"codes", codes_value},
+    [LATHE_SYNTHETIC_SCALES] = {"scales", block_scale_value},
+    [LATHE_SYNTHETIC_GLOBAL_SCALE] = {"global_scale", global_value},
+    [LATHE_SYNTHETIC_INPUT_SCALE] = {"input_scale", input_scale_value},
+    [LATHE_SYNTHETIC_HEAD] = {"head", head_value},
 };
 
-/* NULL for a name that is no kind. */
-static value_function *find_value(const lathe_step_source *s) {
+/* LATHE_SYNTHETIC_KINDS for a name that is no kind. */
+static lathe_synthetic_kind find_kind(const lathe_step_source *s) {
     if (!s->init) {
         if (s->dtype == LATHE_SCALAR_U8)
-            return codes_value;
+            return LATHE_SYNTHETIC_CODES;
         if (s->dtype == LATHE_SCALAR_E4M3)
-            return block_scale_value;
-        return s->shape.count > 1 ? weight_value : offset_value;
+            return LATHE_SYNTHETIC_SCALES;
+        return s->shape.count > 1 ? LATHE_SYNTHETIC_WEIGHT : LATHE_SYNTHETIC_OFFSET;
     }
     const size_t length = strcspn(s->init, ":"); /* what follows belongs to "head" */
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i)
-        if (strncmp(kinds[i].init, s->init, length) == 0 && kinds[i].init[length] == 0)
-            return kinds[i].value;
-    return NULL;
+    int kind = 0;
+    while (kind < LATHE_SYNTHETIC_KINDS &&
+           (strncmp(kinds[kind].init, s->init, length) != 0 || kinds[kind].init[length] != 0))
+        ++kind;
+    return (lathe_synthetic_kind)kind;
 }
 
 static bool store(lathe_scalar dtype, double v, void *to, size_t i) {
@@ -343,33 +337,62 @@ static void fill_threads(const stretch *whole) {
             pthread_join(threads[i], NULL);
 }
 
-static lathe_status read_synthetic(void *context, const lathe_step_source *source, const char *name,
-                                   int64_t offset, int64_t count, void *to, char *message,
-                                   size_t size) {
-    const lathe_synthetic *synthetic = context;
+lathe_status lathe_synthetic_describe(const lathe_synthetic *synthetic,
+                                      const lathe_step_source *source, const char *name,
+                                      lathe_synthetic_tensor *out, char *message, size_t size) {
     const lathe_step_shape *shape = &source->shape;
     const int64_t last = shape->count > 0 ? shape->dim[shape->count - 1] : 1;
-    tensor t = {.unkind = synthetic->unkind, .seed = synthetic->seed, .last = (uint64_t)last};
-    if (source->init && strncmp(source->init, "head:", 5) == 0)
-        t.embedding = lathe_synthetic_key(synthetic->seed, source->init + 5);
-    t.rows = shape->count > 0 ? (uint64_t)shape->dim[0] : 1;
-    t.key = lathe_synthetic_key(synthetic->seed, name);
-    t.spread = 1 / sqrt((double)last);
-    stretch s = {&t, find_value(source), source->dtype, (uint64_t)offset, (uint64_t)count, to};
-    if (!s.value) {
+    const lathe_synthetic_kind kind = find_kind(source);
+    unsigned char probe[8];
+    if (kind == LATHE_SYNTHETIC_KINDS) {
         snprintf(message, size, "tensor '%s': unknown init '%s'", name, source->init);
         return LATHE_INVALID;
     }
-    unsigned char probe[8];
     if (!store(source->dtype, 0, probe, 0)) {
         snprintf(message, size, "tensor '%s': no synthetic values of type %s", name,
                  lathe_scalar_name(source->dtype));
         return LATHE_UNSUPPORTED;
     }
+    const uint64_t rows = shape->count > 0 ? (uint64_t)shape->dim[0] : 1;
+    *out = (lathe_synthetic_tensor){.kind = (uint64_t)kind,
+                                    .unkind = synthetic->unkind ? 1 : 0,
+                                    .key = lathe_synthetic_key(synthetic->seed, name),
+                                    .pair_key = mix(synthetic->seed + SALT_PAIR),
+                                    .idle_key = mix(synthetic->seed + SALT_IDLE),
+                                    .rows = rows,
+                                    .shift = rows > 1 ? 1 + synthetic->seed % (rows - 1) : 0,
+                                    .last = (uint64_t)last,
+                                    .spread = 1 / sqrt((double)last)};
+    if (source->init && strncmp(source->init, "head:", 5) == 0)
+        out->embedding = lathe_synthetic_key(synthetic->seed, source->init + 5);
+    return LATHE_OK;
+}
+
+static lathe_status read_synthetic(void *context, const lathe_step_source *source, const char *name,
+                                   int64_t offset, int64_t count, void *to, char *message,
+                                   size_t size) {
+    tensor t = {.row_end = 0};
+    const lathe_status status =
+        lathe_synthetic_describe(context, source, name, &t.is, message, size);
+    if (status != LATHE_OK)
+        return status;
+    const stretch s = {&t, kinds[t.is.kind].value, source->dtype, (uint64_t)offset, (uint64_t)count,
+                       to};
     fill_threads(&s);
     return LATHE_OK;
 }
 
+static lathe_status generate_synthetic(void *context, lathe_generator *generator,
+                                       const lathe_step_source *source, const char *name,
+                                       const lathe_weight_runs *runs, void *memory, char *message,
+                                       size_t size) {
+    lathe_synthetic_tensor t;
+    const lathe_status status = lathe_synthetic_describe(context, source, name, &t, message, size);
+    return status == LATHE_OK ? lathe_generator_fill(generator, &t, source->dtype, runs, memory,
+                                                     (lathe_message_buffer){message, size})
+                              : status;
+}
+
 lathe_weight_reader lathe_synthetic_reader(lathe_synthetic *synthetic) {
-    return (lathe_weight_reader){read_synthetic, synthetic};
+    return (lathe_weight_reader){read_synthetic, synthetic, generate_synthetic};
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Synthetic weights. Element i of a tensor depends on the seed, the tensor's name and i alone, by
  * integer arithmetic and a few exactly rounded operations, so that any machine (or a GPU) makes the
- * same bits in any order.
+ * same bits in any order. templates/synthetic/fill.cuh makes them on a device.
  *
  * calm: statistics of a trained checkpoint, so that rounding noise stays small over a whole step.
  * unkind: gains far from one, outliers, large and small scales, global scales of gate and up apart
@@ -17,6 +17,44 @@ typedef struct {
     bool unkind;
     uint64_t seed;
 } lathe_synthetic;
+
+/* What an element is; the names stand in layouts/README.md. As templates/synthetic/fill.cuh has
+ * them. */
+typedef enum {
+    LATHE_SYNTHETIC_WEIGHT,
+    LATHE_SYNTHETIC_EMBEDDING,
+    LATHE_SYNTHETIC_OFFSET,
+    LATHE_SYNTHETIC_GAIN,
+    LATHE_SYNTHETIC_GATE,
+    LATHE_SYNTHETIC_ROUTER,
+    LATHE_SYNTHETIC_BIAS,
+    LATHE_SYNTHETIC_CODES,
+    LATHE_SYNTHETIC_SCALES,
+    LATHE_SYNTHETIC_GLOBAL_SCALE,
+    LATHE_SYNTHETIC_INPUT_SCALE,
+    LATHE_SYNTHETIC_HEAD,
+    LATHE_SYNTHETIC_KINDS
+} lathe_synthetic_kind;
+
+/* All that the elements of one tensor follow from, beside their numbers. fill.cuh reads it as it
+ * stands: SyntheticTensor. */
+typedef struct lathe_synthetic_tensor {
+    uint64_t kind;   /* lathe_synthetic_kind */
+    uint64_t unkind; /* 0 or 1 */
+    uint64_t key;
+    uint64_t pair_key, idle_key; /* of the seed alone: router and bias must agree */
+    uint64_t embedding;          /* key of the embedding that a head answers */
+    uint64_t shift;              /* from a token to the one that follows it */
+    uint64_t rows;               /* size of the first dimension */
+    uint64_t last;               /* size of the last dimension */
+    double spread;               /* 1 / sqrt(last) */
+} lathe_synthetic_tensor;
+
+/* LATHE_INVALID for an init that is no kind, LATHE_UNSUPPORTED for a type without values. */
+LATHE_CHECKED lathe_status lathe_synthetic_describe(const lathe_synthetic *synthetic,
+                                                    const lathe_step_source *source,
+                                                    const char *name, lathe_synthetic_tensor *out,
+                                                    char *message, size_t size);
 
 /* "calm:7" or "unkind:7". False where `text` is neither. */
 bool lathe_synthetic_parse(const char *text, lathe_synthetic *synthetic);

@@ -5,9 +5,11 @@
 #ifndef LATHE_WEIGHTS_H
 #define LATHE_WEIGHTS_H
 
+#include "generator.h"
 #include "lathe.h"
 #include "safetensors.h"
 #include "step_table.h"
+#include "weight_runs.h"
 
 /* Gives elements of checkpoint tensors. */
 typedef struct {
@@ -16,6 +18,12 @@ typedef struct {
     lathe_status (*read)(void *context, const lathe_step_source *source, const char *name,
                          int64_t offset, int64_t count, void *to, char *message, size_t size);
     void *context;
+    /* NULL, or: enqueues what writes the runs of the tensor to the weight at `memory` of the
+     * generator's device, the same bits as `read`. */
+    lathe_status (*generate)(void *context, lathe_generator *generator,
+                             const lathe_step_source *source, const char *name,
+                             const lathe_weight_runs *runs, void *memory, char *message,
+                             size_t size);
 } lathe_weight_reader;
 
 typedef struct {
@@ -31,9 +39,26 @@ lathe_weight_reader lathe_weights_checkpoint(lathe_safetensors *checkpoint);
 LATHE_CHECKED lathe_status lathe_weights_fill(const lathe_weights *weights, int weight, int layer,
                                               void *host, size_t bytes, char *message, size_t size);
 
+/* Calls `visit` for every source of the weight, in their order, with what the rank holds of it. */
+typedef lathe_status lathe_weight_visitor(void *context, const lathe_step_source *source,
+                                          const char *name, const lathe_weight_runs *runs,
+                                          char *message, size_t size);
+LATHE_CHECKED lathe_status lathe_weights_visit(const lathe_weights *weights, int weight, int layer,
+                                               lathe_weight_visitor *visit, void *context,
+                                               char *message, size_t size);
+
+/* Enqueues what writes to `memory` of the generator's device the bytes that lathe_weights_fill
+ * gives. Only where the reader has `generate`. */
+LATHE_CHECKED lathe_status lathe_weights_generate(const lathe_weights *weights,
+                                                  lathe_generator *generator, int weight, int layer,
+                                                  void *memory, char *message, size_t size);
+
 /* The source that lathe_build takes; `weights` must outlive the build. It can fill every weight;
  * whoever wants experts by rank says so in the source's `experts`. */
 lathe_weight_source lathe_weights_source(lathe_weights *weights);
+
+/* What such a source was made of; NULL for any other. */
+const lathe_weights *lathe_weights_of(const lathe_weight_source *source);
 
 /* `pattern` with the layer's number in place of "{l}". False where the result does not fit. */
 bool lathe_weights_name(const char *pattern, int layer, char *name, size_t size);

@@ -101,5 +101,5 @@ static lathe_status read_stretch(void *context, const lathe_step_source *source,
 }
 
 lathe_weight_reader lathe_bench_weights_reader(lathe_bench_weights *w) {
-    return (lathe_weight_reader){read_stretch, w};
+    return (lathe_weight_reader){read_stretch, w, NULL};
 }

@@ -9,6 +9,7 @@
 
 #include "command_line.h"
 #include "compile.h"
+#include "generator.h"
 #include "seconds.h"
 
 const char lathe_cmd_build_summary[] = "compile every kernel of a generated directory";
@@ -91,6 +92,21 @@ static void print_result(const build_options *o, const lathe_step_table *t,
            t->layout, o->compiler.host ? "host" : t->arch, made, t->kernel_count - made, seconds);
 }
 
+/* Without it `lathe run` makes synthetic weights on the host. */
+static void build_generator(const build_options *o, lathe_compiler *compiler) {
+    char text[1024] = "";
+    lathe_compiled compiled;
+    if (o->compiler.host)
+        return;
+    const lathe_status status =
+        lathe_generator_compile(compiler, &compiled, (lathe_message_buffer){text, sizeof text});
+    if (status != LATHE_OK && status != LATHE_IO) /* an older directory has none */
+        lathe_logger_write(o->compiler.log, LATHE_LOG_WARNING,
+                           "synthetic weights will be made on the host, slowly: %s", text);
+    else if (status == LATHE_OK && o->list)
+        printf("%s\t%s\t%s\n", "synthetic weights", "256 threads", compiled.path);
+}
+
 static lathe_status build(build_options *o, const lathe_step_table *t,
                           lathe_message_buffer message) {
     const double start = lathe_seconds();
@@ -101,6 +117,8 @@ static lathe_status build(build_options *o, const lathe_step_table *t,
     lathe_status status = lathe_compiler_create(&o->compiler, &compiler, message);
     if (status == LATHE_OK)
         status = lathe_compiler_run(compiler, t, compiled, message);
+    if (status == LATHE_OK)
+        build_generator(o, compiler);
     if (status == LATHE_OK)
         print_result(o, t, compiled, lathe_seconds() - start);
     lathe_compiler_destroy(compiler);

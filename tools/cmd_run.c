@@ -11,6 +11,7 @@
 
 #include "against.h"
 #include "check.h"
+#include "check_weights.h"
 #include "commands.h"
 #include "exit_status.h"
 #include "generated.h"
@@ -39,6 +40,7 @@ typedef struct {
     lathe_opened_weights weights;
     lathe_image *images[LATHE_GROUP_MAX]; /* of weights, read back once */
     int replaced;                         /* values within the step that come from files */
+    int wrong;                            /* synthetic weights other than the host's */
     int runs;                             /* variants and contexts run or checked */
     double began;                         /* seconds */
     char message[MESSAGE_BYTES];
@@ -131,6 +133,25 @@ static int build(run *r) {
     const lathe_status status =
         lathe_ranks_build(&r->ranks, sources, r->message, sizeof r->message);
     return status == LATHE_OK ? LATHE_EXIT_OK : fail(status, r->message);
+}
+
+/* A device makes synthetic weights by code of its own. */
+static int check_weights(run *r) {
+    lathe_check_weights_result result = {0};
+    for (int rank = 0; rank < r->ranks.count; ++rank) {
+        const lathe_weights weights = {r->table, r->ranks.first + rank, r->weights.reader};
+        const lathe_status status = lathe_check_weights(r->ranks.engines[rank], &weights, stdout,
+                                                        &result, r->message, sizeof r->message);
+        if (status != LATHE_OK)
+            return fail(status, r->message);
+    }
+    printf("weights: %lld tensors, %lld of %lld elements compared with the host's, %lld tensors "
+           "differ\n",
+           (long long)result.tensors, (long long)result.elements, (long long)result.all,
+           (long long)result.failed);
+    show_time(r, "weights compared");
+    r->wrong = (int)result.failed;
+    return LATHE_EXIT_OK;
 }
 
 static int open_against(run *r) {
@@ -313,7 +334,7 @@ static int check_inputs(run *r, int variant) {
 
 static int run_variants(run *r) {
     int only = -1;
-    int failed = 0;
+    int failed = r->wrong;
     int status = choose_variant(r, &only);
     if (status == LATHE_EXIT_OK)
         status = check_inputs(r, only);
@@ -411,6 +432,8 @@ static int run_here(run *r) {
         status = open_weights(r);
     if (status == LATHE_EXIT_OK)
         status = build(r);
+    if (status == LATHE_EXIT_OK && r->o.check && r->weights.is_synthetic)
+        status = check_weights(r);
     if (status == LATHE_EXIT_OK && r->o.check)
         status = make_images(r);
     if (status == LATHE_EXIT_OK && r->o.check)

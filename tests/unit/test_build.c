@@ -2,6 +2,7 @@
  * From a directory to captured graphs, on the fakes: the order of things, what is refused, what a
  * step may not do. */
 #include "fakes.h"
+#include "weights.h"
 
 static toy t;
 static fake_cuda *gpu;
@@ -344,4 +345,65 @@ Test(build, a_missing_source_is_io) {
     cr_assert_eq(lathe_build(e, &toy_weights), LATHE_IO);
     cr_assert(strstr(lathe_message(e), "add_1.cu: No such file"), "%s", lathe_message(e));
     lathe_destroy(e);
+}
+
+static int generated, filled;
+
+static lathe_status count_generated(void *context, lathe_generator *generator,
+                                    const lathe_step_source *source, const char *name,
+                                    const lathe_weight_runs *runs, void *memory, char *text,
+                                    size_t size) {
+    (void)context, (void)source, (void)name, (void)runs, (void)text, (void)size;
+    cr_assert_not_null(generator);
+    cr_assert_not_null(memory);
+    ++generated;
+    return LATHE_OK;
+}
+
+static lathe_status count_filled(void *context, const lathe_step_source *source, const char *name,
+                                 int64_t offset, int64_t count, void *to, char *text, size_t size) {
+    (void)context, (void)name, (void)offset, (void)text, (void)size;
+    memset(to, 0, (size_t)count * lathe_scalar_bytes(source->dtype));
+    ++filled;
+    return LATHE_OK;
+}
+
+static lathe_engine *build_synthetic(void) {
+    lathe_engine *e = create(fake_options(&t));
+    lathe_weights weights = {lathe_engine_table(e), 0, {count_filled, NULL, count_generated}};
+    const lathe_weight_source source = lathe_weights_source(&weights);
+    generated = filled = 0;
+    cr_assert_eq(lathe_build(e, &source), LATHE_OK, "%s", lathe_message(e));
+    return e;
+}
+
+static void add_generator(const char *text) {
+    char path[400];
+    toy_shell("mkdir %s/templates/synthetic%s", t.directory, "");
+    snprintf(path, sizeof path, "%s/templates/synthetic/fill.cuh", t.directory);
+    cr_assert_eq(lathe_file_write(path, text, strlen(text)), 0);
+}
+
+Test(build, synthetic_weights_are_made_on_the_device) {
+    add_generator("void lathe_synthetic_fill();\n");
+    lathe_engine *e = build_synthetic();
+    cr_assert_eq(generated, 2, "a weight of two layers");
+    cr_assert_eq(filled, 0);
+    cr_assert_eq(gpu->modules_loaded, 14);
+    cr_assert_null(strstr(log_text, "synthetic"));
+    lathe_destroy(e);
+}
+
+Test(build, synthetic_weights_are_made_on_the_host_where_the_kernel_is_not_to_be_had) {
+    for (int bad = 0; bad < 2; ++bad) {
+        if (bad)
+            add_generator("#error\n");
+        lathe_engine *e = build_synthetic();
+        cr_assert_eq(generated, 0);
+        cr_assert_eq(filled, 2);
+        cr_assert(strstr(log_text, "synthetic weights are made on the host, slowly: "), "%s",
+                  log_text);
+        cr_assert(strstr(log_text, "templates/synthetic/fill.cuh"), "%s", log_text);
+        lathe_destroy(e);
+    }
 }

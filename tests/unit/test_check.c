@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "check.h"
+#include "check_weights.h"
 #include "commands.h"
 #include "generated.h"
 #include "named.h"
@@ -185,4 +186,32 @@ Test(check, a_file_of_another_size_is_refused) {
         .engines = &engine, .ranks = 1, .variant = find_variant("1x8"), .inputs = folder};
     cr_assert_eq(lathe_check(&o, &r, message, sizeof message), LATHE_INVALID);
     cr_assert(strstr(message, "L00.h.npy: 1784 elements"), "%s", message);
+}
+
+Test(check, a_weight_other_than_the_hosts_is_named) {
+    lathe_check_weights_result result = {0};
+    char text[256] = "";
+    FILE *out = tmpfile();
+    build();
+    cr_assert_eq(lathe_check_weights(engine, &weights, out, &result, message, sizeof message),
+                 LATHE_OK, "%s", message);
+    cr_assert_eq(result.failed, 0);
+    cr_assert_gt(result.tensors, 0);
+    cr_assert_eq(result.elements, result.all);
+    const lathe_step_table *t = weights.table;
+    const lathe_step_buffer *b = &t->buffers[t->weights[t->weight_count - 1].buffer];
+    const int layer = b->per_layer ? b->layers[b->layer_count - 1] : -1;
+    unsigned char last;
+    const size_t at = (size_t)b->fixed_bytes - 1;
+    cr_assert_eq(lathe_engine_read(engine, b->name, layer, at, &last, 1), LATHE_OK);
+    last ^= 1;
+    cr_assert_eq(lathe_engine_write(engine, b->name, layer, at, &last, 1), LATHE_OK);
+    memset(&result, 0, sizeof result);
+    cr_assert_eq(lathe_check_weights(engine, &weights, out, &result, message, sizeof message),
+                 LATHE_OK, "%s", message);
+    cr_assert_eq(result.failed, 1);
+    rewind(out);
+    cr_assert_not_null(fgets(text, sizeof text, out));
+    cr_assert(strstr(text, "is not what the host generates"), "%s", text);
+    fclose(out);
 }

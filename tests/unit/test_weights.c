@@ -47,7 +47,7 @@ static void set_up(fixture *f, int tp, int rank) {
                                   .buffers = &f->buffer,
                                   .weight_count = 1,
                                   .weights = &f->weight};
-    f->weights = (lathe_weights){&f->table, rank, {read_numbers, NULL}};
+    f->weights = (lathe_weights){&f->table, rank, {read_numbers, NULL, NULL}};
 }
 
 static void set_shape(lathe_step_shape *s, int count, int64_t a, int64_t b, int64_t c) {

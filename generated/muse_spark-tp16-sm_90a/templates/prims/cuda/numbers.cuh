@@ -11,6 +11,12 @@ __device__ __forceinline__ u32 float_bits(float x) {
 __device__ __forceinline__ float bits_float(u32 bits) {
     return __uint_as_float(bits);
 }
+__device__ __forceinline__ u64 double_bits(double x) {
+    return (u64)__double_as_longlong(x);
+}
+__device__ __forceinline__ double bits_double(u64 bits) {
+    return __longlong_as_double((i64)bits);
+}
 
 __device__ __forceinline__ float bf16_to_float(bf16 x) {
     return bits_float((u32)x.bits << 16);

@@ -64,5 +64,9 @@ __device__ __forceinline__ double pow_f64(double x, double y) {
 __device__ __forceinline__ double fabs_f64(double x) {
     return fabs(x);
 }
+// Rounded by itself, whatever is added to it: never part of an fma.
+__device__ __forceinline__ double mul_f64(double a, double b) {
+    return __dmul_rn(a, b);
+}
 
 #endif

@@ -15,6 +15,16 @@ static inline float bits_float(u32 bits) {
     __builtin_memcpy(&x, &bits, 4);
     return x;
 }
+static inline u64 double_bits(double x) {
+    u64 bits;
+    __builtin_memcpy(&bits, &x, 8);
+    return bits;
+}
+static inline double bits_double(u64 bits) {
+    double x;
+    __builtin_memcpy(&x, &bits, 8);
+    return x;
+}
 
 static inline float bf16_to_float(bf16 x) {
     return bits_float((u32)x.bits << 16);
