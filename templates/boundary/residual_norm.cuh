@@ -33,6 +33,8 @@ __device__ void residual_norm(const bf16 *branch, const float *branch_partials,
     grid_trigger();
     grid_wait();
 
+    Octet stream[R::Row::kPerThread];
+    residual_stream<R>(stream, s + row);
     u32x4 values[R::Row::kPerThread];
 #pragma unroll
     for (int i = 0; i < R::Row::kPerThread; i++) {
@@ -45,7 +47,7 @@ __device__ void residual_norm(const bf16 *branch, const float *branch_partials,
             values[i] =
                 residual_branch<C::kSplits>(branch, branch_partials, row + octet * 8, kSlice);
     }
-    residual_finish<R>(values, weights, s + row, s_out + row, C::kHasAux == 1 ? aux + row : aux,
+    residual_finish<R>(values, weights, stream, s_out + row, C::kHasAux == 1 ? aux + row : aux,
                        x + row, static_cast<float>(C::kBranchEps), static_cast<float>(C::kEps),
                        scratch);
 }

@@ -27,6 +27,8 @@ __device__ void receive_residual_norm(Mailbox *columns, Mailbox *parts, const fl
     grid_trigger();
     grid_wait();
 
+    Octet stream[R::Row::kPerThread];
+    residual_stream<R>(stream, s + row);
     const u32 epoch = lamport_epoch(e);
     u32x4 values[R::Row::kPerThread];
     exchange_row<typename R::Row, C::kHidden, C::kThreads, kColumns, C::kGroup, C::kBf16Each == 1>(
@@ -34,7 +36,7 @@ __device__ void receive_residual_norm(Mailbox *columns, Mailbox *parts, const fl
     block_sync(); /* every thread has read the epoch before the block arrives */
     if (thread_id() == 0)
         lamport_close(e, epoch, grid_size());
-    residual_finish<R>(values, weights, s + row, s_out + row, C::kHasAux == 1 ? aux + row : aux,
+    residual_finish<R>(values, weights, stream, s_out + row, C::kHasAux == 1 ? aux + row : aux,
                        x + row, static_cast<float>(C::kBranchEps), static_cast<float>(C::kEps),
                        scratch);
 }

@@ -55,21 +55,33 @@ __device__ __forceinline__ Octet residual_gained(u32x4 branch, u32x4 before) {
     return b;
 }
 
-/* From the row's branch to s_out, aux and x, all pointers at the row's first element. `s` may be
- * `s_out`: each element is read and written by one thread. `scratch` holds two floats per warp. */
+/* A thread's share of the residual stream. Called right after grid_wait(): behind an exchange its
+ * latency passes while the block polls. */
 template <class R>
-__device__ __forceinline__ void residual_finish(const u32x4 (&branch)[R::Row::kPerThread],
-                                                const ResidualWeights<R> &w, const float *s,
-                                                float *s_out, float *aux, bf16 *x, float branch_eps,
-                                                float eps, float *scratch) {
-    Octet stream[R::Row::kPerThread];
+__device__ __forceinline__ void residual_stream(Octet (&stream)[R::Row::kPerThread],
+                                                const float *s) {
+#pragma unroll
+    for (int i = 0; i < R::Row::kPerThread; i++) {
+        const int octet = row_octet<R::kThreads>(i);
+        if (row_has<typename R::Row>(octet))
+            stream[i] = octet_load(s + octet * 8);
+    }
+}
+
+/* From the row's branch to s_out, aux and x, all pointers at the row's first element. `stream`
+ * comes from residual_stream; it may have been read from `s_out`, since each element is read and
+ * written by one thread. `scratch` holds two floats per warp. */
+template <class R>
+__device__ __forceinline__ void
+residual_finish(const u32x4 (&branch)[R::Row::kPerThread], const ResidualWeights<R> &w,
+                Octet (&stream)[R::Row::kPerThread], float *s_out, float *aux, bf16 *x,
+                float branch_eps, float eps, float *scratch) {
     float squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < R::Row::kPerThread; i++) {
         const int octet = row_octet<R::kThreads>(i);
         if (!row_has<typename R::Row>(octet))
             continue;
-        stream[i] = octet_load(s + octet * 8);
         squares += octet_square_sum(residual_gained<R>(branch[i], w.before[i]));
     }
     const float branch_mean =

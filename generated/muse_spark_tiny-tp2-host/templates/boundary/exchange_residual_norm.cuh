@@ -16,6 +16,7 @@ __device__ void exchange_residual_norm(const bf16 *branch, const float *branch_p
     using R = Residual<C::kHidden, C::kThreads, C::kHasBranchGain == 1, C::kBranchCenter,
                        C::kCenter, C::kHasAux == 1>;
     constexpr int kRowPackets = C::kColumns / 8;
+    constexpr int kOwn = (kRowPackets + C::kThreads - 1) / C::kThreads;
     constexpr long long kSlice = static_cast<long long>(C::kRows) * C::kColumns;
     float *const scratch = reinterpret_cast<float *>(dynamic_shared() + 128);
     const long long row = static_cast<long long>(block_id()) * C::kHidden;
@@ -27,11 +28,24 @@ __device__ void exchange_residual_norm(const bf16 *branch, const float *branch_p
     grid_trigger();
     grid_wait();
 
+    Octet stream[R::Row::kPerThread];
+    residual_stream<R>(stream, s + row);
+    /* before the epoch is asked for, so that all loads are under way together */
+    u32x4 own[kOwn];
+#pragma unroll
+    for (int i = 0; i < kOwn; i++) {
+        const int packet = row_octet<C::kThreads>(i);
+        if (packet < kRowPackets)
+            own[i] = residual_branch<C::kSplits>(branch, branch_partials, branch_row + packet * 8,
+                                                 kSlice);
+    }
     const u32 epoch = lamport_epoch(e);
-    for (int i = static_cast<int>(thread_id()); i < kRowPackets; i += C::kThreads) {
-        const u32x4 own =
-            residual_branch<C::kSplits>(branch, branch_partials, branch_row + i * 8, kSlice);
-        lamport_push(e, epoch, static_cast<u64>(branch_row + i * 8) * 2, lamport_bf16_packet(own));
+#pragma unroll
+    for (int i = 0; i < kOwn; i++) {
+        const int packet = row_octet<C::kThreads>(i);
+        if (packet < kRowPackets)
+            lamport_push(e, epoch, static_cast<u64>(branch_row + packet * 8) * 2,
+                         lamport_bf16_packet(own[i]));
     }
     u32x4 values[R::Row::kPerThread];
     exchange_row<typename R::Row, C::kHidden, C::kThreads, C::kColumns, C::kGroup,
@@ -39,7 +53,7 @@ __device__ void exchange_residual_norm(const bf16 *branch, const float *branch_p
     block_sync(); /* every thread has read the epoch before the block arrives */
     if (thread_id() == 0)
         lamport_close(e, epoch, grid_size());
-    residual_finish<R>(values, weights, s + row, s_out + row, C::kHasAux == 1 ? aux + row : aux,
+    residual_finish<R>(values, weights, stream, s_out + row, C::kHasAux == 1 ? aux + row : aux,
                        x + row, static_cast<float>(C::kBranchEps), static_cast<float>(C::kEps),
                        scratch);
 }
