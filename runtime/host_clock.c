@@ -101,11 +101,21 @@ static void doze(lathe_emulator *e) {
     }
 }
 
-/* Until it is time for a rank that comes late. */
+static bool others_awake(int self) {
+    for (int i = 0; i < MEMBERS; i++) {
+        const presence state = atomic_load(&members[i].state);
+        if (i != self && (state == EXPECTED || state == RUNNING || state == IDLE))
+            return true;
+    }
+    return false;
+}
+
+/* Until it is time for a rank that comes late. Time is then for those who wait for it to pass: a
+ * sleeper that moved it could take it beyond a deadline before they had looked at the clock. */
 static void wake(lathe_emulator *e) {
     member *m = &members[e->member];
     while (atomic_load(&m->state) == ASLEEP && atomic_load(&now) < atomic_load(&m->at)) {
-        if (!pass(e, atomic_load(&world), 500))
+        if (others_awake(e->member) || !pass(e, atomic_load(&world), 500))
             doze(e);
         sched_yield();
     }
