@@ -121,7 +121,7 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
 _loaded: ctypes.CDLL | None = None
 
 
-def library() -> ctypes.CDLL:
+def loaded() -> ctypes.CDLL:
     """liblathe: LATHE_LIBRARY, else what the loader finds."""
     global _loaded
     if _loaded is None:

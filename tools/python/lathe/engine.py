@@ -66,13 +66,13 @@ class Group:
     def by_file(cls, path: str, rank: int, world: int, timeout: float = 120.0) -> Group:
         """Ranks that are processes of one machine."""
         handle, message = c_void_p(), ctypes.create_string_buffer(_MESSAGE_BYTES)
-        _make(c.library().lathe_group_file_create(path.encode(), rank, world, int(timeout * 1e9), byref(handle), message,
+        _make(c.loaded().lathe_group_file_create(path.encode(), rank, world, int(timeout * 1e9), byref(handle), message,
                                                   _MESSAGE_BYTES), message)
         return cls(handle)
 
     def close(self) -> None:
         if self._handle:
-            c.library().lathe_group_destroy(self._handle)
+            c.loaded().lathe_group_destroy(self._handle)
             self._handle = c_void_p()
 
 
@@ -81,19 +81,19 @@ class Meeting:
 
     def __init__(self, world: int, timeout: float = 120.0) -> None:
         self._handle = c_void_p()
-        status = c.library().lathe_meeting_create(world, int(timeout * 1e9), byref(self._handle))
+        status = c.loaded().lathe_meeting_create(world, int(timeout * 1e9), byref(self._handle))
         if status:
             raise c.Error(status, f"no meeting of {world} ranks")
 
     def join(self, rank: int) -> Group:
         handle = c_void_p()
-        status = c.library().lathe_group_join(self._handle, rank, byref(handle))
+        status = c.loaded().lathe_group_join(self._handle, rank, byref(handle))
         if status:
             raise c.Error(status, f"rank {rank} cannot join")
         return Group(handle, self)
 
     def close(self) -> None:
-        c.library().lathe_meeting_destroy(self._handle)
+        c.loaded().lathe_meeting_destroy(self._handle)
         self._handle = c_void_p()
 
 
@@ -104,7 +104,7 @@ class Engine:
                  serving: Optional[Mapping[str, Any]] = None, external_caches: bool = False, stream: int = 0,
                  group: Optional[Group] = None, log: Optional[Callable[[str, str, int, int], None]] = None) -> None:
         """`serving`: fields of lathe_serving. `log(kind, text, done, total)`: kind is progress, note or warning."""
-        self._library = c.library()
+        self._library = c.loaded()
         self._handle = c_void_p()
         self._kept: dict[Any, Any] = {}  # what is bound, by name and layer
         if device not in ("host", "cuda"):
