@@ -150,3 +150,15 @@ bool lathe_path_join(char *path, size_t size, const char *folder, const char *na
     const int n = snprintf(path, size, "%s/%s", folder, name);
     return n >= 0 && (size_t)n < size;
 }
+
+int lathe_file_replace(const char *path, const void *data, size_t bytes) {
+    char aside[4096];
+    if (snprintf(aside, sizeof aside, "%s.part", path) >= (int)sizeof aside)
+        return ENAMETOOLONG;
+    int error = lathe_file_write(aside, data, bytes);
+    if (!error && rename(aside, path) != 0)
+        error = errno;
+    if (error)
+        unlink(aside);
+    return error;
+}

@@ -14,6 +14,9 @@ int lathe_file_read(const char *path, size_t most, char **data, size_t *bytes);
  * part. */
 int lathe_file_write(const char *path, const void *data, size_t bytes);
 
+/* The same by way of PATH.part: the file is there whole, or as it was before. */
+int lathe_file_replace(const char *path, const void *data, size_t bytes);
+
 /* Forces a file or a folder to the disk. */
 int lathe_file_sync(const char *path);
 

@@ -121,18 +121,14 @@ lathe_status lathe_bench_record_read(const char *path, json_t **record, char *me
 
 lathe_status lathe_bench_record_write(const char *path, const json_t *record, char *message,
                                       size_t size) {
-    char aside[4096];
-    if (snprintf(aside, sizeof aside, "%s.part", path) >= (int)sizeof aside)
-        return refuse(path, "the path is too long", message, size);
     char *text = json_dumps(record, JSON_INDENT(1) | JSON_SORT_KEYS);
     if (!text)
         return refuse(path, "no memory", message, size);
-    const int failed = lathe_file_write(aside, text, strlen(text));
+    const int error = lathe_file_replace(path, text, strlen(text));
     free(text);
-    if (!failed && rename(aside, path) == 0)
+    if (!error)
         return LATHE_OK;
-    refuse(path, failed ? strerror(failed) : "it cannot be replaced", message, size);
-    remove(aside);
+    refuse(path, strerror(error), message, size);
     return LATHE_IO;
 }
 

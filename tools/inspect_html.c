@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "files.h"
 
@@ -157,15 +156,7 @@ static lathe_status write_file(const char *json, const char *file, lathe_message
         free(text);
         return lathe_fail(message, LATHE_NO_MEMORY, "no memory for the page");
     }
-    char aside[4096];
-    int error =
-        snprintf(aside, sizeof aside, "%s.part", file) < (int)sizeof aside ? 0 : ENAMETOOLONG;
-    if (!error)
-        error = lathe_file_write(aside, text, bytes);
-    if (!error && rename(aside, file) != 0)
-        error = errno;
-    if (error && error != ENAMETOOLONG)
-        unlink(aside);
+    const int error = lathe_file_replace(file, text, bytes);
     free(text);
     return error ? lathe_fail(message, LATHE_IO, "%s: %s", file, strerror(error)) : LATHE_OK;
 }
