@@ -11,7 +11,6 @@ typedef struct {
     const lathe_provider *provider;
     const lathe_part **parts; /* in the list's order */
     size_t part_count;
-    size_t position; /* of the first part in the list */
     const char *list;
 } lathe_launch;
 

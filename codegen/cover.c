@@ -4,7 +4,6 @@
 
 #include "text.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const lathe_provider *find_provider(lathe_plan *plan, const lathe_use *use) {
@@ -27,13 +26,37 @@ static const lathe_part *find_part(const lathe_part_list *list, const char *name
     return NULL;
 }
 
-static bool applies(const lathe_part_list *list, const lathe_use *use, const bool *covered) {
+/* Whether the list has all parts of the use and none is covered yet. */
+static bool applies(const lathe_part_list *list, const lathe_use *use,
+                    const lathe_use *const *covered) {
     for (size_t i = 0; i < use->part_count; i++) {
         size_t index;
         if (!find_part(list, use->parts[i], &index) || covered[index])
             return false;
     }
     return true;
+}
+
+/* For each part of the list the use that covers it, NULL where none does. */
+static const lathe_use **assign(lathe_plan *plan, const lathe_part_list *list) {
+    const lathe_deployment *d = plan->deployment;
+    const lathe_use **covered =
+        lathe_arena_alloc(plan->arena, list->part_count + 1, sizeof *covered);
+    for (size_t i = 0; i < d->use_count; i++) {
+        const lathe_use *use = &d->uses[i];
+        if (!applies(list, use, covered))
+            continue;
+        for (size_t j = 0; j < use->part_count; j++) {
+            size_t index = 0;
+            (void)find_part(list, use->parts[j], &index);
+            if (covered[index])
+                lathe_diag_fail(lathe_arena_diag(plan->arena), use->where,
+                                "use \"%s\": part \"%s\" stands twice", use->provider,
+                                use->parts[j]);
+            covered[index] = use;
+        }
+    }
+    return covered;
 }
 
 static bool fits(const lathe_kinds *cover, const lathe_launch *launch) {
@@ -61,24 +84,12 @@ static void check_kinds(lathe_plan *plan, const lathe_launch *launch) {
                     lathe_text_string(&found));
 }
 
-static lathe_launch make_launch(lathe_plan *plan, const lathe_part_list *list, const lathe_use *use,
-                                bool *covered) {
+static lathe_launch make_launch(lathe_plan *plan, const lathe_part_list *list,
+                                const lathe_use *const *covered, const lathe_use *use) {
     lathe_launch launch = {.use = use, .provider = find_provider(plan, use), .list = list->name};
-    bool *taken = lathe_arena_alloc(plan->arena, list->part_count + 1, sizeof *taken);
-    for (size_t i = 0; i < use->part_count; i++) {
-        size_t index = 0;
-        (void)find_part(list, use->parts[i], &index);
-        if (taken[index])
-            lathe_diag_fail(lathe_arena_diag(plan->arena), use->where,
-                            "use \"%s\": part \"%s\" stands twice", use->provider, use->parts[i]);
-        taken[index] = covered[index] = true;
-    }
     launch.parts = lathe_arena_alloc(plan->arena, use->part_count, sizeof *launch.parts);
-    for (size_t i = list->part_count; i-- > 0;)
-        if (taken[i])
-            launch.position = i;
     for (size_t i = 0; i < list->part_count; i++)
-        if (taken[i])
+        if (covered[i] == use)
             launch.parts[launch.part_count++] = list->parts[i];
     check_kinds(plan, &launch);
     return launch;
@@ -110,7 +121,29 @@ static const char *list_parts(lathe_arena *arena, const lathe_model *m) {
     return lathe_text_string(&text);
 }
 
-/* A name that nothing has is a slip of the pen, whatever else covers its part. */
+/* A use that covers nothing: why not, in a list that has all its parts if there is one. */
+static _Noreturn void refuse_use(lathe_plan *plan, const lathe_use *use) {
+    const lathe_part_list *list;
+    const char *why = "no list of parts has all of its parts";
+    size_t part;
+    for (size_t i = 0; (list = list_at(plan->model, i)); i++) {
+        const lathe_use **covered = assign(plan, list), *other = NULL;
+        bool whole = true;
+        for (size_t j = 0; j < use->part_count && whole; j++) {
+            whole = find_part(list, use->parts[j], &part);
+            other = whole && covered[part] ? covered[part] : other;
+        }
+        if (whole && other)
+            why =
+                lathe_arena_print(plan->arena, "in %s, use \"%s\" (%s:%d) comes first", list->name,
+                                  other->provider, other->where.file, other->where.line);
+    }
+    lathe_diag_fail(lathe_arena_diag(plan->arena), use->where, "use \"%s\" covers nothing: %s",
+                    use->provider, why);
+}
+
+/* A name that nothing has is a slip of the pen, whatever else covers its part; a use that covers
+ * nothing is not what its author thinks. */
 void lathe_cover_check(lathe_plan *plan) {
     const lathe_deployment *d = plan->deployment;
     for (size_t i = 0; i < d->use_count; i++)
@@ -119,6 +152,17 @@ void lathe_cover_check(lathe_plan *plan) {
                 lathe_diag_fail(lathe_arena_diag(plan->arena), d->uses[i].where,
                                 "use \"%s\": unknown part \"%s\"; allowed: %s", d->uses[i].provider,
                                 d->uses[i].parts[j], list_parts(plan->arena, plan->model));
+    const lathe_part_list *list;
+    bool *applied = lathe_arena_alloc(plan->arena, d->use_count + 1, sizeof *applied);
+    for (size_t i = 0; (list = list_at(plan->model, i)); i++) {
+        const lathe_use **covered = assign(plan, list);
+        for (size_t j = 0; j < list->part_count; j++)
+            if (covered[j])
+                applied[covered[j] - d->uses] = true;
+    }
+    for (size_t i = 0; i < d->use_count; i++)
+        if (!applied[i])
+            refuse_use(plan, &d->uses[i]);
 }
 
 /* A part that is left over. */
@@ -130,22 +174,18 @@ static _Noreturn void refuse_part(lathe_plan *plan, const lathe_part_list *list,
                     list->name, part->name, part->kind, d->where.file, d->where.line);
 }
 
-static int compare_launches(const void *a, const void *b) {
-    const size_t x = ((const lathe_launch *)a)->position, y = ((const lathe_launch *)b)->position;
-    return x < y ? -1 : x > y;
-}
-
 lathe_launch *lathe_cover(lathe_plan *plan, const lathe_part_list *list, size_t *count) {
-    const lathe_deployment *d = plan->deployment;
-    bool *covered = lathe_arena_alloc(plan->arena, list->part_count + 1, sizeof *covered);
-    lathe_launch *launches = lathe_arena_alloc(plan->arena, d->use_count + 1, sizeof *launches);
+    const lathe_use **covered = assign(plan, list);
+    lathe_launch *launches = lathe_arena_alloc(plan->arena, list->part_count + 1, sizeof *launches);
     *count = 0;
-    for (size_t i = 0; i < d->use_count; i++)
-        if (applies(list, &d->uses[i], covered))
-            launches[(*count)++] = make_launch(plan, list, &d->uses[i], covered);
-    for (size_t i = 0; i < list->part_count; i++)
+    for (size_t i = 0; i < list->part_count; i++) {
         if (!covered[i])
             refuse_part(plan, list, list->parts[i]);
-    qsort(launches, *count, sizeof *launches, compare_launches);
+        bool launched = false;
+        for (size_t j = 0; j < i; j++)
+            launched = launched || covered[j] == covered[i];
+        if (!launched)
+            launches[(*count)++] = make_launch(plan, list, covered, covered[i]);
+    }
     return launches;
 }

@@ -5,7 +5,7 @@
 
 #include "bind.h"
 
-/* Fails where a use names a part that the model has not. */
+/* Fails where a use names a part that the model has not, or covers nothing in any list. */
 void lathe_cover_check(lathe_plan *plan);
 
 /* The launches of a list, in the order of their first parts. Every part is covered exactly once, or

@@ -276,6 +276,18 @@ Test(wire, parts_that_nothing_covers) {
             "case.lua:14: use \"fix/gate\": unknown part \"gaet\"; allowed: gate begin end norm ");
 }
 
+Test(wire, a_use_that_covers_nothing) {
+    const char *of_mix = "use \"fix/mix\" { parts = { \"mix\" } },";
+    REFUSED(of_mix,
+            "use \"fix/mix\" { parts = { \"mix\" } },\nuse \"fix/add\" { parts = { \"mix\" } },",
+            "case.lua:15: use \"fix/add\" covers nothing: in body, use \"fix/mix\" (",
+            "case.lua:14) comes first");
+    REFUSED(of_mix,
+            "use \"fix/mix\" { parts = { \"mix\" } }, use \"fix/add\" { parts = { \"mix\", \"end\" "
+            "} },",
+            "case.lua:14: use \"fix/add\" covers nothing: no list of parts has all of its parts");
+}
+
 Test(wire, a_provider_of_other_kinds) {
     REFUSED("use \"fix/mix\" { parts = { \"mix\" } }", "use \"fix/add\" { parts = { \"mix\" } }",
             "case.lua:14:", "provider fix/add covers parts of the kinds add, found mix");
