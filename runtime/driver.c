@@ -5,27 +5,16 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "library.h"
+
 #define LIBRARY "libcuda.so.1"
 #define OLDEST 12030 /* the first that tells the edges of a capture */
 
-static const struct {
-    const char *symbol;
-    size_t offset;
-} calls[] = {
+static const lathe_library_call calls[] = {
 #define LATHE_DRIVER_ENTRY(member, symbol, parameters) {#symbol, offsetof(lathe_driver, member)},
     LATHE_DRIVER_CALLS(LATHE_DRIVER_ENTRY)
 #undef LATHE_DRIVER_ENTRY
 };
-
-static const char *missing_call(lathe_driver *d) {
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; ++i) {
-        void *address = dlsym(d->library, calls[i].symbol);
-        if (!address)
-            return calls[i].symbol;
-        memcpy((char *)d + calls[i].offset, &address, sizeof address);
-    }
-    return NULL;
-}
 
 static lathe_status too_old(const lathe_driver *d, const char *why, lathe_message_buffer message) {
     return lathe_fail(
@@ -44,7 +33,8 @@ static lathe_status check_version(lathe_driver *d, lathe_message_buffer message)
         return lathe_fail(message, LATHE_NO_DEVICE, LIBRARY " does not tell its version");
     if (d->version < OLDEST)
         return too_old(d, NULL, message);
-    const char *missing = missing_call(d);
+    const char *missing =
+        lathe_library_resolve(d->library, calls, sizeof calls / sizeof calls[0], d);
     return missing ? too_old(d, missing, message) : LATHE_OK;
 }
 

@@ -77,8 +77,8 @@ typedef struct {
     const char *(*last_error)(nccl_comm comm);
 } lathe_nccl;
 
-/* `where` is the library or a folder that holds it; NULL: LATHE_NCCL, else what the loader finds,
- * else the usual places. LATHE_NO_DEVICE with the reason where it is missing or too old. */
+/* `where`: the library or a folder that holds it; NULL: LATHE_NCCL, else the usual places
+ * (library.h). LATHE_NO_DEVICE with the reason where it is missing or too old. */
 LATHE_CHECKED lathe_status lathe_nccl_open(const char *where, lathe_nccl *nccl,
                                            lathe_message_buffer message);
 void lathe_nccl_close(lathe_nccl *nccl);

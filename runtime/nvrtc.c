@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Owns: finding, loading and calling NVRTC. */
+ * Owns: loading and calling NVRTC. */
 #include "nvrtc.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "gpu.h"
 #include "library.h"
@@ -36,10 +33,10 @@ struct lathe_nvrtc {
     int major, minor;
 };
 
-static const struct {
-    const char *symbol;
-    size_t offset;
-} symbols[] = {
+static const lathe_library library = {
+    "NVRTC", "LATHE_NVRTC", {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}};
+
+static const lathe_library_call calls[] = {
     {"nvrtcVersion", offsetof(entry_points, version)},
     {"nvrtcGetErrorString", offsetof(entry_points, error_string)},
     {"nvrtcCreateProgram", offsetof(entry_points, create)},
@@ -51,100 +48,12 @@ static const struct {
     {"nvrtcGetProgramLog", offsetof(entry_points, log)},
 };
 
-static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
-static const char *const folders[] = {"", "lib/", "lib64/", "nvidia/cu13/lib/",
-                                      "nvidia/cuda_nvrtc/lib/"};
-#define PATH_BYTES ((size_t)4096)
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
-static bool is_folder(const char *path) {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-/* Lazily: resolving 100 MB of symbols would cost a warm start more than all the rest. */
-static void *open_library(const char *path) {
-    return dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-}
-
-static void *open_in_folder(const char *folder) {
-    char path[PATH_BYTES + 64];
-    for (size_t f = 0; f < COUNT(folders); ++f) {
-        for (size_t n = 0; n < COUNT(names); ++n) {
-            struct stat info;
-            const int length = snprintf(path, sizeof path, "%s/%s%s", folder, folders[f], names[n]);
-            if (length >= (int)sizeof path || stat(path, &info) != 0)
-                continue;
-            void *library = open_library(path);
-            if (library)
-                return library;
-        }
-    }
-    return NULL;
-}
-
-/* The folder of the running program; "" where it cannot be told. */
-static const char *program_folder(char path[PATH_BYTES]) {
-    const ssize_t length = readlink("/proc/self/exe", path, PATH_BYTES - 1);
-    path[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(path, '/');
-    if (slash)
-        *slash = '\0';
-    return path;
-}
-
-/* Where the scripts that build the program put what they fetch, since what the machine has is
- * missing or too old: `nvidia` beside the program, with the folders of a Python environment. */
-static void *open_beside(void) {
-    char own[PATH_BYTES], folder[PATH_BYTES + 8];
-    if (!program_folder(own)[0])
-        return NULL;
-    snprintf(folder, sizeof folder, "%s/nvidia", own);
-    return open_in_folder(folder);
-}
-
-static void *open_default(void) {
-    void *library = open_beside();
-    for (size_t n = 0; !library && n < COUNT(names); ++n)
-        library = open_library(names[n]);
-    return library ? library : open_in_folder("/usr/local/cuda");
-}
-
-static lathe_status find_library(const char *where, void **library, lathe_message_buffer message) {
-    const char *env = getenv("LATHE_NVRTC");
-    const char *named = where ? where : env && env[0] ? env : NULL;
-    *library = !named             ? open_default()
-               : is_folder(named) ? open_in_folder(named)
-                                  : open_library(named);
-    if (*library)
-        return LATHE_OK;
-    if (named)
-        return lathe_fail(message, LATHE_NO_DEVICE,
-                          "NVRTC is missing: found none at %s (%s), allowed: libnvrtc.so.13 or .12 "
-                          "or a folder that holds it",
-                          named, where ? "named by the caller" : "LATHE_NVRTC");
-    char own[PATH_BYTES];
-    return lathe_fail(message, LATHE_NO_DEVICE,
-                      "NVRTC is missing: %.400s/nvidia, the loader's path and /usr/local/cuda hold "
-                      "no libnvrtc.so.13 or .12; name it by LATHE_NVRTC",
-                      program_folder(own));
-}
-
-static const char *missing_symbol(lathe_nvrtc *n) {
-    for (size_t i = 0; i < COUNT(symbols); ++i) {
-        void *address = dlsym(n->library, symbols[i].symbol);
-        if (!address)
-            return symbols[i].symbol;
-        memcpy((char *)&n->call + symbols[i].offset, &address, sizeof address);
-    }
-    return NULL;
-}
-
 static lathe_status open_checked(const char *where, lathe_nvrtc *n, lathe_message_buffer message) {
-    const lathe_status status = find_library(where, &n->library, message);
+    const lathe_status status = lathe_library_open(&library, where, &n->library, message);
     if (status != LATHE_OK)
         return status;
-    const char *missing = missing_symbol(n);
+    const char *missing =
+        lathe_library_resolve(n->library, calls, sizeof calls / sizeof calls[0], &n->call);
     if (missing)
         return lathe_fail(message, LATHE_NO_DEVICE,
                           "NVRTC is too old: it lacks %s, allowed: 12.0 or newer", missing);

@@ -9,10 +9,8 @@
 
 typedef struct lathe_nvrtc lathe_nvrtc;
 
-/* `where`: the library or a folder that holds it (also as `lib`, `lib64`, or the nvidia folders of
- * a Python environment). NULL: LATHE_NVRTC, else the folder `nvidia` beside the running program,
- * else what the loader finds, else /usr/local/cuda. A place that was named is the only one tried.
- * LATHE_NO_DEVICE with the places tried. */
+/* `where`: the library or a folder that holds it; NULL: LATHE_NVRTC, else the usual places
+ * (library.h). LATHE_NO_DEVICE with the places tried, or where it is too old. */
 LATHE_CHECKED lathe_status lathe_nvrtc_create(const char *where, lathe_nvrtc **nvrtc,
                                               lathe_message_buffer message);
 void lathe_nvrtc_destroy(lathe_nvrtc *nvrtc);
