@@ -2,7 +2,6 @@
  * lathe inspect: what a generated directory will cost, without a GPU. */
 #include "commands.h"
 
-#include <fnmatch.h>
 #include <stdio.h>
 
 #include "command_line.h"
@@ -67,11 +66,11 @@ static int parse(int argc, char **argv, inspect_options *o) {
     return status == 0 ? check_output(o) : status;
 }
 
-/* Kernels that match; the number of the first in *first. */
-static int matching(const lathe_inspect *in, const char *pattern, int *first) {
+/* Kernels that are shown; the number of the first in *first. */
+static int count_shown(const lathe_inspect *in, int *first) {
     int count = 0;
     for (int k = in->table->kernel_count - 1; k >= 0; --k)
-        if (!pattern || fnmatch(pattern, in->table->kernels[k].name, 0) == 0) {
+        if (lathe_inspect_shows(in, &in->kernels[k])) {
             *first = k;
             count++;
         }
@@ -84,6 +83,7 @@ static lathe_status compare(const lathe_inspect *in, const inspect_options *o,
     const lathe_status status = lathe_inspect_open(o->diff, o->cache, o->nvrtc, &other, message);
     if (status != LATHE_OK)
         return status;
+    other.pattern = in->pattern;
     lathe_inspect_diff(in, &other, stdout);
     lathe_inspect_close(&other);
     return LATHE_OK;
@@ -91,12 +91,11 @@ static lathe_status compare(const lathe_inspect *in, const inspect_options *o,
 
 static lathe_status show(const lathe_inspect *in, const inspect_options *o,
                          lathe_message_buffer message) {
-    const char *pattern = o->kernel;
     int first = 0;
-    const int count = matching(in, pattern, &first);
+    const int count = count_shown(in, &first);
     if (count == 0)
         return lathe_fail(message, LATHE_INVALID, "--kernel: no kernel matches \"%.200s\"",
-                          pattern);
+                          in->pattern);
     if (o->flatten && count > 1)
         return lathe_fail(message, LATHE_INVALID,
                           "--flatten: found %d kernels, allowed: one, named by --kernel", count);
@@ -106,12 +105,12 @@ static lathe_status show(const lathe_inspect *in, const inspect_options *o,
     if (o->html)
         return lathe_inspect_html(in, o->directory, o->sass, o->html, message);
     if (o->sass)
-        return lathe_inspect_sass(in, pattern, stdout, message);
+        return lathe_inspect_sass(in, stdout, message);
     if (o->diff)
         return compare(in, o, message);
     if (!o->json)
-        lathe_inspect_print(in, pattern, stdout);
-    else if (!lathe_inspect_write_json(in, pattern, stdout))
+        lathe_inspect_print(in, stdout);
+    else if (!lathe_inspect_write_json(in, stdout))
         return lathe_fail(message, LATHE_NO_MEMORY, "no memory");
     return LATHE_OK;
 }
@@ -126,6 +125,7 @@ int lathe_cmd_inspect(int argc, char **argv) {
     lathe_inspect in;
     lathe_status status = lathe_inspect_open(o.directory, o.cache, o.nvrtc, &in, message);
     if (status == LATHE_OK) {
+        in.pattern = o.kernel;
         status = show(&in, &o, message);
         lathe_inspect_close(&in);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inspect.h"
 
+#include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,6 +210,10 @@ lathe_status lathe_inspect_open(const char *directory, const char *cache, const 
     if (status != LATHE_OK)
         lathe_inspect_close(in);
     return status;
+}
+
+bool lathe_inspect_shows(const lathe_inspect *in, const lathe_inspect_kernel *k) {
+    return !in->pattern || fnmatch(in->pattern, k->kernel->name, 0) == 0;
 }
 
 void lathe_inspect_close(lathe_inspect *in) {

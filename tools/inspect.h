@@ -40,6 +40,8 @@ typedef struct {
 typedef struct {
     lathe_step_table *table;
     lathe_compiler *compiler;
+    const char *pattern; /* glob over the names of the kernels that outputs show; NULL, as it is
+                            opened: all of them, and what belongs to no kernel */
     lathe_inspect_kernel *kernels;   /* as table->kernels */
     lathe_inspect_variant *variants; /* as table->variants */
 } lathe_inspect;
@@ -65,15 +67,17 @@ bool lathe_inspect_receives(const lathe_step_table *table, const lathe_step_op *
  * architecture is not known or registers are not. */
 int lathe_inspect_resident(const char *arch, uint32_t block, int registers, int64_t shared);
 
-/* Outputs. `pattern` is a glob over kernel names; NULL: all. */
-void lathe_inspect_print(const lathe_inspect *inspect, const char *pattern, FILE *out);
-/* False with a message where there is no memory. */
-bool lathe_inspect_write_json(const lathe_inspect *inspect, const char *pattern, FILE *out);
-/* Lists what differs between two directories; the number of differences. */
+/* Whether outputs show the kernel. */
+bool lathe_inspect_shows(const lathe_inspect *inspect, const lathe_inspect_kernel *kernel);
+void lathe_inspect_print(const lathe_inspect *inspect, FILE *out);
+/* False where there is no memory. */
+bool lathe_inspect_write_json(const lathe_inspect *inspect, FILE *out);
+/* Lists what differs between two directories, of the kernels that both show; the number of
+ * differences. */
 int lathe_inspect_diff(const lathe_inspect *from, const lathe_inspect *to, FILE *out);
-/* The disassembly of every kernel that matches, by a program of the CUDA toolkit. */
-LATHE_CHECKED lathe_status lathe_inspect_sass(const lathe_inspect *inspect, const char *pattern,
-                                              FILE *out, lathe_message_buffer message);
+/* The disassembly of every kernel shown, by a program of the CUDA toolkit. */
+LATHE_CHECKED lathe_status lathe_inspect_sass(const lathe_inspect *inspect, FILE *out,
+                                              lathe_message_buffer message);
 /* The same of one kernel. */
 LATHE_CHECKED lathe_status lathe_inspect_sass_kernel(const lathe_inspect_kernel *kernel, FILE *out,
                                                      lathe_message_buffer message);

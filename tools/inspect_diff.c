@@ -121,6 +121,8 @@ static void compare_variants(difference *d, const lathe_inspect *from, const lat
 int lathe_inspect_diff(const lathe_inspect *from, const lathe_inspect *to, FILE *out) {
     difference d = {.out = out};
     for (int k = 0; k < from->table->kernel_count; ++k) {
+        if (!lathe_inspect_shows(from, &from->kernels[k]))
+            continue;
         d.kernel = from->table->kernels[k].name;
         const lathe_inspect_kernel *other = find(to, d.kernel);
         if (other)
@@ -130,10 +132,11 @@ int lathe_inspect_diff(const lathe_inspect *from, const lathe_inspect *to, FILE 
     }
     for (int k = 0; k < to->table->kernel_count; ++k) {
         d.kernel = to->table->kernels[k].name;
-        if (!find(from, d.kernel))
+        if (lathe_inspect_shows(to, &to->kernels[k]) && !find(from, d.kernel))
             say(&d, "kernel", "nothing", "there");
     }
-    compare_variants(&d, from, to);
+    if (!from->pattern)
+        compare_variants(&d, from, to);
     fprintf(out, "%d difference%s\n", d.count, d.count == 1 ? "" : "s");
     return d.count;
 }

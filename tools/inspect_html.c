@@ -163,7 +163,7 @@ static lathe_status write_file(const char *json, const char *file, lathe_message
 
 lathe_status lathe_inspect_html(const lathe_inspect *in, const char *directory, bool sass,
                                 const char *file, lathe_message_buffer message) {
-    json_t *root = lathe_inspect_json(in, NULL);
+    json_t *root = lathe_inspect_json(in);
     if (!root)
         return lathe_fail(message, LATHE_NO_MEMORY, "no memory");
     lathe_status status = add_sources(root, in, directory, sass, message);

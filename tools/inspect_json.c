@@ -2,7 +2,6 @@
  * inspect's facts as JSON, format 1; tools/README.md lists the keys. */
 #include "inspect_json.h"
 
-#include <fnmatch.h>
 #include <math.h>
 
 static json_t *known(int value, int unknown) {
@@ -61,11 +60,11 @@ static json_t *variant_json(const lathe_inspect_variant *v) {
                      parts, "step", part_json(&v->whole));
 }
 
-json_t *lathe_inspect_json(const lathe_inspect *in, const char *pattern) {
+json_t *lathe_inspect_json(const lathe_inspect *in) {
     const lathe_step_table *t = in->table;
     json_t *kernels = json_array(), *variants = json_array();
     for (int k = 0; k < t->kernel_count; ++k)
-        if (!pattern || fnmatch(pattern, t->kernels[k].name, 0) == 0)
+        if (lathe_inspect_shows(in, &in->kernels[k]))
             json_array_append_new(kernels, kernel_json(&in->kernels[k]));
     for (int v = 0; v < t->variant_count; ++v)
         json_array_append_new(variants, variant_json(&in->variants[v]));
@@ -79,8 +78,8 @@ json_t *lathe_inspect_json(const lathe_inspect *in, const char *pattern) {
                      "kernels", kernels, "variants", variants);
 }
 
-bool lathe_inspect_write_json(const lathe_inspect *in, const char *pattern, FILE *out) {
-    json_t *root = lathe_inspect_json(in, pattern);
+bool lathe_inspect_write_json(const lathe_inspect *in, FILE *out) {
+    json_t *root = lathe_inspect_json(in);
     const bool done = root && json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) == 0;
     json_decref(root);
     fputc('\n', out);

@@ -8,6 +8,6 @@
 #include "inspect.h"
 
 /* The caller drops it; NULL where there is no memory. */
-json_t *lathe_inspect_json(const lathe_inspect *inspect, const char *pattern);
+json_t *lathe_inspect_json(const lathe_inspect *inspect);
 
 #endif

@@ -2,7 +2,6 @@
  * Disassembly, by nvdisasm or cuobjdump of the CUDA toolkit. */
 #include "inspect.h"
 
-#include <fnmatch.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -57,15 +56,14 @@ lathe_status lathe_inspect_sass_kernel(const lathe_inspect_kernel *k, FILE *out,
     return disassemble(k->artefact, out, message);
 }
 
-lathe_status lathe_inspect_sass(const lathe_inspect *in, const char *pattern, FILE *out,
-                                lathe_message_buffer message) {
+lathe_status lathe_inspect_sass(const lathe_inspect *in, FILE *out, lathe_message_buffer message) {
     lathe_status status = LATHE_OK;
     if (strcmp(in->table->arch, "host") == 0)
         return lathe_fail(message, LATHE_UNSUPPORTED,
                           "this directory is for the host device, which has no SASS");
     for (int k = 0; k < in->table->kernel_count && status == LATHE_OK; ++k) {
         const lathe_inspect_kernel *kernel = &in->kernels[k];
-        if (pattern && fnmatch(pattern, kernel->kernel->name, 0) != 0)
+        if (!lathe_inspect_shows(in, kernel))
             continue;
         if (kernel->artefact)
             fprintf(out, "// %s, %s\n", kernel->kernel->name, kernel->tactic->name);

@@ -2,7 +2,6 @@
  * inspect's tables for people. */
 #include "inspect.h"
 
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <math.h>
 
@@ -80,7 +79,7 @@ static void print_head(const lathe_inspect *in, FILE *out) {
             out);
 }
 
-void lathe_inspect_print(const lathe_inspect *in, const char *pattern, FILE *out) {
+void lathe_inspect_print(const lathe_inspect *in, FILE *out) {
     int built = 0;
     print_head(in, out);
     fprintf(out, "\n%-40s %9s %5s %4s %6s %6s %7s %4s %9s %10s %8s   %s\n", "kernel", "grid",
@@ -88,10 +87,10 @@ void lathe_inspect_print(const lathe_inspect *in, const char *pattern, FILE *out
             "parts");
     for (int k = 0; k < in->table->kernel_count; ++k) {
         built += in->kernels[k].artefact != NULL;
-        if (!pattern || fnmatch(pattern, in->kernels[k].kernel->name, 0) == 0)
+        if (lathe_inspect_shows(in, &in->kernels[k]))
             print_kernel(&in->kernels[k], out);
     }
-    for (int v = 0; !pattern && v < in->table->variant_count; ++v)
+    for (int v = 0; !in->pattern && v < in->table->variant_count; ++v)
         print_variant(&in->variants[v], out);
     if (built < in->table->kernel_count)
         fprintf(out,
