@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Finds the call sites of barriers, waits and fences in kernels, and removes one. mutate.sh
- * drives it.
- * - mutate list FILE...: a line for each site: file, line, offset, length, prim, reason, with tabs
- *   between. The reason is what follows `keep:` in a comment on the call's lines or the line above.
- * - mutate apply FILE OFFSET LENGTH: the file with that call replaced by nothing, to standard
- *   output. Line numbers stay: newlines within the call are kept.
+ * Finds the call sites of barriers, waits, fences and stores to peers in kernels, and removes one.
+ * mutate.sh drives it.
+ * - mutate list FILE...: a line for each site: file, line, offset, prim, reason, with tabs between.
+ *   The reason is what follows `keep:` in a comment on the call's lines or the line above.
+ * - mutate apply FILE OFFSET: the file with that call replaced by one that takes the same
+ *   arguments and does nothing, to standard output. So the file compiles whatever else is only used
+ *   there, and line numbers stay.
  *
  * Comments and strings hold no sites. */
 #include <ctype.h>
@@ -14,10 +15,11 @@
 #include <string.h>
 
 /* What orders one thread's memory with another's. Arrivals are among them: a barrier without one
- * hangs. */
+ * hangs; and stores to peers, whose data is their flag. */
 static const char *const prims[] = {
-    "block_sync",  "block_sync_named", "warp_sync", "mbar_wait", "mbar_init_fence", "mbar_arrive",
-    "mbar_expect", "async_fence",      "grid_wait", "gpu_fence", "peer_fence"};
+    "block_sync",  "block_sync_named", "warp_sync",   "mbar_wait", "mbar_init_fence",
+    "mbar_arrive", "mbar_expect",      "async_fence", "grid_wait", "gpu_fence",
+    "peer_fence",  "peer_store4",      "peer_store16"};
 
 typedef struct {
     char *bytes; /* ends with a zero byte */
@@ -133,7 +135,7 @@ static void print_site(const char *path, const source *s, size_t i, size_t end, 
         length = find_reason(s, end, &reason);
     if (!length && start > 0)
         length = find_reason(s, start - 1, &reason);
-    printf("%s\t%zu\t%zu\t%zu\t%s\t%.*s\n", path, line, i, end - i, prim, (int)length, reason);
+    printf("%s\t%zu\t%zu\t%s\t%.*s\n", path, line, i, prim, (int)length, reason);
 }
 
 static int list_file(const char *path) {
@@ -161,20 +163,20 @@ static int list_file(const char *path) {
     return 0;
 }
 
-static int apply(const char *path, const char *offset_text, const char *length_text) {
+static int apply(const char *path, const char *offset_text) {
     source s = read_file(path);
-    const size_t offset = strtoul(offset_text, NULL, 10), length = strtoul(length_text, NULL, 10);
-    if (!s.bytes || offset > s.size || length > s.size - offset) {
-        fprintf(stderr, "mutate: %s has no such range\n", path);
+    const size_t offset = strtoul(offset_text, NULL, 10);
+    if (!s.bytes || offset > s.size) {
+        fprintf(stderr, "mutate: %s has no such offset\n", path);
         free(s.bytes);
         return 2;
     }
+    size_t arguments = offset;
+    while (is_word(s.bytes[arguments]))
+        arguments++;
     fwrite(s.bytes, 1, offset, stdout);
-    fputs("(void)0", stdout);
-    for (size_t i = offset; i < offset + length; i++)
-        if (s.bytes[i] == '\n')
-            putchar('\n');
-    fwrite(s.bytes + offset + length, 1, s.size - offset - length, stdout);
+    fputs("[](auto &&...) {}", stdout);
+    fwrite(s.bytes + arguments, 1, s.size - arguments, stdout);
     free(s.bytes);
     return ferror(stdout) ? 2 : 0;
 }
@@ -186,8 +188,8 @@ int main(int count, char **arguments) {
             status = list_file(arguments[i]);
         return status;
     }
-    if (count == 5 && strcmp(arguments[1], "apply") == 0)
-        return apply(arguments[2], arguments[3], arguments[4]);
-    fprintf(stderr, "usage: mutate list FILE... | mutate apply FILE OFFSET LENGTH\n");
+    if (count == 4 && strcmp(arguments[1], "apply") == 0)
+        return apply(arguments[2], arguments[3]);
+    fprintf(stderr, "usage: mutate list FILE... | mutate apply FILE OFFSET\n");
     return 2;
 }

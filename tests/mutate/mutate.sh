@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Removes every call of a barrier, wait or fence in templates/ in turn and demands that a test fails.
+# Removes every call of a barrier, wait, fence or store to a peer in templates/ in turn and demands that a test fails.
 #   tests/mutate/mutate.sh [-n COUNT] [-s SEEDS] [-w FOLDER] [PATTERN]
 # PATTERN: a part of the site's name ("gemm/", "attention/paged.cuh:182"); default all. COUNT: at most so many sites.
 # SEEDS: schedules tried on what three do not catch (default 50). FOLDER: where to copy and build, kept and used again;
@@ -129,18 +129,18 @@ is_killed() { # SEEDS
 }
 
 # Sets `verdict` for one removal. A test that fails only under many seeds must pass them without the removal.
-judge() { # FILE OFFSET LENGTH REASON
+judge() { # FILE OFFSET REASON
     tests=$(tests_of "$1")
     cp "$1" "$work/original"
-    "$build/mutate" apply "$work/original" "$2" "$3" >"$1"
+    "$build/mutate" apply "$work/original" "$2" >"$1"
     if [ -z "$tests" ]; then
         verdict=UNTESTED
     elif ! build_tests; then
         verdict="DOES NOT COMPILE"
     elif ! is_killed 3; then
         verdict=SURVIVED
-        if [ -n "$4" ]; then
-            verdict="justified: $4"
+        if [ -n "$3" ]; then
+            verdict="justified: $3"
         elif is_killed "$seeds"; then
             late=$verdict
             cp "$work/original" "$1"
@@ -158,8 +158,8 @@ list_sites
 baseline
 
 tab=$(printf '\t')
-while IFS="$tab" read -r file line offset length prim reason; do
-    judge "$file" "$offset" "$length" "$reason"
+while IFS="$tab" read -r file line offset prim reason; do
+    judge "$file" "$offset" "$reason"
     printf '%-44s %-18s %s\n' "$file:$line" "$prim" "$verdict"
     printf '%s\n' "$verdict" >>"$work/verdicts"
 done <"$work/sites"
