@@ -46,12 +46,12 @@ static void *open_in_folder(const lathe_library *l, const char *folder) {
 /* Where the scripts that build the program put what they fetch, since what the machine has is
  * missing or too old: `nvidia` beside the program. "" where the program cannot be told. */
 static const char *fetched_folder(char path[PATH_BYTES]) {
-    const char folder[] = "/nvidia";
-    const ssize_t length = readlink("/proc/self/exe", path, PATH_BYTES - sizeof folder);
-    path[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(path, '/');
-    if (slash)
-        memcpy(slash, folder, sizeof folder);
+    char own[PATH_BYTES - 16];
+    const ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+    own[length > 0 ? length : 0] = '\0';
+    const char *slash = strrchr(own, '/');
+    snprintf(path, PATH_BYTES, "%.*s%s", slash ? (int)(slash - own) : 0, own,
+             slash ? "/nvidia" : "");
     return path;
 }
 
