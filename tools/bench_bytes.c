@@ -4,6 +4,11 @@
 
 #include <string.h>
 
+/* As the checkpoint has them, or repacked by `prepare`. */
+static bool is_weight(lathe_step_lifetime lifetime) {
+    return lifetime == LATHE_LIFETIME_WEIGHT || lifetime == LATHE_LIFETIME_PREPARED;
+}
+
 int64_t lathe_bench_most_experts(const lathe_step_launch *l) {
     int64_t tiles = 0, experts = 0;
     for (int i = 0; i < l->value_count; ++i) {
@@ -12,7 +17,7 @@ int64_t lathe_bench_most_experts(const lathe_step_launch *l) {
             continue;
         if (strcmp(v->arg->name, "cta_expert") == 0)
             tiles = v->shape.dim[0];
-        else if (v->buffer->lifetime == LATHE_LIFETIME_WEIGHT && v->shape.dim[0] > experts)
+        else if (is_weight(v->buffer->lifetime) && v->shape.dim[0] > experts)
             experts = v->shape.dim[0];
     }
     return tiles < experts ? tiles : experts;

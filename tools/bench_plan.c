@@ -23,6 +23,14 @@ static const lathe_step_mailbox *mail_of(const lathe_step_launch *l, bool publis
     return NULL;
 }
 
+/* Whether the launch waits for what ranks send. */
+static bool exchanges(const lathe_step_launch *l) {
+    for (int i = 0; l->kind == LATHE_OP_LAUNCH && i < l->value_count; ++i)
+        if (l->values[i].mailbox && !l->values[i].arg->publishes)
+            return true;
+    return l->kind == LATHE_OP_COLLECTIVE;
+}
+
 /* The launch whose value launch `i` receives: the last before it that publishes there. */
 static int find_publisher(const lathe_bench_plan *p, int i) {
     const lathe_step_mailbox *m = mail_of(&p->launches[i], false);
@@ -49,7 +57,8 @@ static int take_row(lathe_bench_plan *p, int i) {
                                          .kernel = l->kernel,
                                          .tactic = l->tactic,
                                          .publishes = mail_of(l, true) != NULL,
-                                         .receives = mail_of(l, false) != NULL};
+                                         .receives = mail_of(l, false) != NULL,
+                                         .exchange = exchanges(l)};
     }
     return row;
 }

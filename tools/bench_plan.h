@@ -14,6 +14,7 @@ typedef struct {
     int launches;
     bool publishes; /* sends what another launch receives: never left out without that */
     bool receives;  /* what another launch publishes */
+    bool exchange;  /* receives, exchanges within itself, or is a collective */
 } lathe_bench_row;
 
 typedef struct {

@@ -22,15 +22,21 @@ static json_t *make_stats(const lathe_bench_stats *s) {
                      "replays", s->count);
 }
 
-static json_t *make_kernel(const lathe_bench_result *r, const lathe_bench_kernel *k) {
-    json_t *j = json_pack(
-        "{s:s,s:s,s:s,s:i,s:I,s:o,s:b}", "name", k->name, "provider", k->provider, "tactic",
-        k->tactic, "launches", k->launches, "bytes", (json_int_t)k->bytes, "floor_us",
-        make_time(lathe_bench_floor(r, k->bytes)), "with_publisher", k->with_publisher);
+static json_t *make_kernel(const lathe_bench_result *r, const lathe_bench_variant *v,
+                           const lathe_bench_kernel *k) {
+    json_t *j =
+        json_pack("{s:s,s:s,s:s,s:i,s:I,s:o,s:b,s:b}", "name", k->name, "provider", k->provider,
+                  "tactic", k->tactic, "launches", k->launches, "bytes", (json_int_t)k->bytes,
+                  "floor_us", make_time(lathe_bench_floor(r, k->bytes)), "exchange", k->exchange,
+                  "with_publisher", k->with_publisher);
     if (j && k->measured) {
         json_object_set_new(j, "left_out_us", make_time(k->left_out));
         json_object_set_new(j, "spread_us", make_time(k->spread));
         json_object_set_new(j, "in_order_us", make_time(k->in_order));
+        if (v->costs.node > 0)
+            json_object_set_new(j, "predicted_us",
+                                make_time(lathe_bench_predict(
+                                    &v->costs, lathe_bench_floor(r, k->bytes), k->exchange)));
     }
     return j;
 }
@@ -39,6 +45,10 @@ static json_t *make_kind(const lathe_bench_result *r, const lathe_bench_kind *k)
     json_t *j = json_pack("{s:s,s:i,s:i,s:I,s:o}", "name", k->name, "layers", k->layers, "nodes",
                           k->nodes, "bytes", (json_int_t)k->bytes, "floor_us",
                           make_time(lathe_bench_floor(r, k->bytes)));
+    if (j && k->by_chance > 0) {
+        json_object_set_new(j, "experts", make_time(k->experts));
+        json_object_set_new(j, "experts_by_chance", make_time(k->by_chance));
+    }
     if (j && k->measured) {
         json_object_set_new(j, "median_us", make_time(k->time));
         json_object_set_new(j, "kernels_us", make_time(k->in_kernels));
@@ -51,24 +61,25 @@ static json_t *make_variant(const lathe_bench_result *r, const lathe_bench_varia
     for (int i = 0; i < v->kind_count; ++i)
         json_array_append_new(kinds, make_kind(r, &v->kinds[i]));
     for (int i = 0; i < v->kernel_count; ++i)
-        json_array_append_new(kernels, make_kernel(r, &v->kernels[i]));
-    return json_pack("{s:s,s:I,s:I,s:I,s:o,s:I,s:o,s:i,s:f,s:f,s:f,s:i,s:o,s:o,s:o,s:o}", "name",
-                     v->name, "requests", (json_int_t)v->requests, "q", (json_int_t)v->q, "context",
-                     (json_int_t)v->context, "step", make_stats(&v->step), "bytes",
+        json_array_append_new(kernels, make_kernel(r, v, &v->kernels[i]));
+    return json_pack("{s:s,s:I,s:I,s:I,s:o,s:I,s:o,s:i,s:f,s:f,s:f,s:i,s:o,s:o,s:o,s:o,s:o,s:o}",
+                     "name", v->name, "requests", (json_int_t)v->requests, "q", (json_int_t)v->q,
+                     "context", (json_int_t)v->context, "step", make_stats(&v->step), "bytes",
                      (json_int_t)v->bytes, "floor_us", make_time(lathe_bench_floor(r, v->bytes)),
                      "sets", v->sets, "experts", v->experts, "experts_least", v->experts_least,
                      "experts_most", v->experts_most, "expert_layers", v->expert_layers,
                      "left_out_us", make_time(v->left_out), "in_order_us", make_time(v->in_order),
-                     "kinds", kinds, "kernels", kernels);
+                     "node_us", make_time(v->costs.node), "exchange_us",
+                     make_time(v->costs.exchange), "kinds", kinds, "kernels", kernels);
 }
 
 static json_t *make_machine(const lathe_bench_result *r) {
-    return json_pack("{s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i}", "gpu", r->gpu, "driver",
+    return json_pack("{s:s,s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "gpu", r->gpu, "driver",
                      r->before.driver, "toolkit", r->toolkit, "date", r->date, "clock_before_mhz",
                      (int)r->before.clock_mhz, "clock_after_mhz", (int)r->after.clock_mhz,
                      "clock_most_mhz", (int)r->before.clock_most_mhz, "memory_mhz",
                      (int)r->after.memory_mhz, "watts_before", (int)r->before.watts, "watts_after",
-                     (int)r->after.watts);
+                     (int)r->after.watts, "multiprocessors", r->multiprocessors);
 }
 
 json_t *lathe_bench_record_make(const lathe_bench_result *r) {

@@ -69,20 +69,27 @@ static void show_step(const report *p) {
                lathe_bench_record_find(p->against, v->name, NULL, "step", "median_us"));
 }
 
+static void show_experts(const report *p, const lathe_bench_kind *k) {
+    if (k->by_chance > 0)
+        fprintf(p->out, " %7.1f %7.1f", k->experts, k->by_chance);
+}
+
 static void show_kinds(const report *p) {
     const lathe_bench_variant *v = p->v;
-    fprintf(p->out, "\n%-40s %6s %9s %9s %9s %9s %6s\n", "a layer, by two numbers of layers",
-            "layers", "median us", "kernels", "nodes", "floor", "of it");
+    fprintf(p->out, "\n%-40s %6s %9s %9s %9s %9s %6s %15s\n", "a layer, by two numbers of layers",
+            "layers", "median us", "kernels", "nodes", "floor", "of it", "experts, chance");
     for (int i = 0; i < v->kind_count; ++i) {
         const lathe_bench_kind *k = &v->kinds[i];
         fprintf(p->out, "%-40s %6d ", k->name, k->layers);
         if (!k->measured) {
-            fprintf(p->out, "%9s %9.2f %9d  (the first layer alone)\n", "", k->in_kernels,
-                    k->nodes);
+            fprintf(p->out, "%9s %9.2f %9d  (the first layer alone)", "", k->in_kernels, k->nodes);
+            show_experts(p, k);
+            fputc('\n', p->out);
             continue;
         }
         fprintf(p->out, "%9.2f %9.2f %9d", k->time, k->in_kernels, k->nodes);
         show_floor(p, k->bytes, k->time);
+        show_experts(p, k);
         show_ratio(p, k->time,
                    lathe_bench_record_find(p->against, v->name, "kinds", k->name, "median_us"));
     }
@@ -112,11 +119,13 @@ static void show_kernels(const report *p) {
             "left out", "spread", "in order", "floor", "of it");
     for (int i = 0; i < v->kernel_count; ++i)
         show_kernel(p, &v->kernels[i]);
-    if (measured + 0 < v->kernel_count && v->in_order == 0)
+    if (v->in_order == 0)
         return; /* only some: there is no sum */
     fprintf(p->out, "%-40s %6s %9.2f %9s %9.2f   %.1f %% and %.1f %% of the step\n", "all launches",
             "", v->left_out, "", v->in_order, 100 * v->left_out / v->step.median,
             100 * v->in_order / v->step.median);
+    fprintf(p->out, "a node costs %.2f us beyond its floor, an exchange %.2f more (medians)\n",
+            v->costs.node, v->costs.exchange);
 }
 
 void lathe_bench_report(const lathe_bench_result *r, const json_t *against, FILE *out) {

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "bench_model.h"
 #include "bench_stats.h"
 #include "machine.h"
 
@@ -14,6 +15,7 @@ typedef struct {
     const char *name, *provider, *tactic; /* provider "": a collective */
     int launches;                         /* in the step */
     double bytes;                         /* of a launch, as the step reads them */
+    bool exchange;                        /* it receives what ranks send */
     bool with_publisher;                  /* its time stands at the kernel that publishes to it */
     bool measured;
     double left_out; /* what a launch adds: the step minus the step without the kernel */
@@ -25,10 +27,12 @@ typedef struct {
 typedef struct {
     const char *name;
     int layers;
-    int nodes;         /* on the critical path */
-    bool measured;     /* false: there is only layer 0 of it */
-    double time;       /* of one layer, from the difference of two numbers of layers */
-    double bytes;      /* of one layer */
+    int nodes;        /* on the critical path */
+    bool measured;    /* false: there is only layer 0 of it */
+    double time;      /* of one layer, from the difference of two numbers of layers */
+    double bytes;     /* of one layer */
+    double experts;   /* distinct ones on this rank, the mean over its layers and the sets */
+    double by_chance; /* as many as routes drawn evenly touch in the mean; 0: there are no routes */
     double in_kernels; /* sum of left_out of the kernels of one layer */
 } lathe_bench_kind;
 
@@ -45,13 +49,15 @@ typedef struct {
     lathe_bench_kernel *kernels;
     lathe_bench_kind *kinds;
     double left_out, in_order; /* sums over all launches */
+    lathe_bench_costs costs;   /* where every kernel was measured */
 } lathe_bench_variant;
 
 typedef struct {
     const char *directory, *layout, *deployment, *arch, *hash;
     char gpu[128], date[16], toolkit[16];
     lathe_machine before, after; /* clocks */
-    int tp, rank_count;          /* ranks that ran */
+    int multiprocessors;
+    int tp, rank_count; /* ranks that ran */
     bool rank_slice;
     int layers, layers_of_all;
     double ceiling; /* 0: not known */

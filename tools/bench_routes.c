@@ -27,7 +27,7 @@ static const lathe_step_value *find_out(const lathe_step_launch *l, const char *
     return NULL;
 }
 
-static lathe_status read_layer(lathe_engine *e, const lathe_step_launch *l,
+static lathe_status read_layer(lathe_device *d, const lathe_step_launch *l,
                                lathe_bench_routes *routes) {
     const lathe_step_value *ctas = find_out(l, "ctas"), *expert = find_out(l, "cta_expert");
     int32_t count = 0;
@@ -37,10 +37,9 @@ static lathe_status read_layer(lathe_engine *e, const lathe_step_launch *l,
     int32_t *tiles = malloc(expert->bytes + 1);
     if (!tiles)
         return LATHE_NO_MEMORY;
-    lathe_status status =
-        lathe_engine_read(e, ctas->buffer->name, ctas->layer, 0, &count, sizeof count);
+    lathe_status status = d->ops->copy_out(d, &count, ctas->address, sizeof count);
     if (status == LATHE_OK)
-        status = lathe_engine_read(e, expert->buffer->name, expert->layer, 0, tiles, expert->bytes);
+        status = d->ops->copy_out(d, tiles, expert->address, expert->bytes);
     if (status == LATHE_OK)
         routes->of_layer[l->layer] +=
             lathe_bench_routes_distinct(tiles, count < room ? count : room);
@@ -60,38 +59,38 @@ static lathe_status fail(const lathe_ranks *ranks, int rank, lathe_status status
 }
 
 /* Launches first to last on every rank and waits for them. */
-static lathe_status run_range(lathe_ranks *ranks, int variant, int first, int last, char *message,
+static lathe_status run_range(const lathe_bench_launches *own, int first, int last, char *message,
                               size_t size) {
     int rank = 0;
-    for (int r = 0; r < ranks->count; ++r) {
-        int count;
-        const lathe_step_launch *l = lathe_engine_launches(ranks->engines[r], variant, &count);
+    for (int r = 0; r < own->ranks->count; ++r)
         for (int i = first; i <= last; ++i) {
-            const lathe_status status = lathe_engine_launch(ranks->engines[r], &l[i]);
+            const lathe_status status =
+                lathe_engine_launch(own->ranks->engines[r], &own->of_rank[r][i]);
             if (status != LATHE_OK)
-                return fail(ranks, r, status, message, size);
+                return fail(own->ranks, r, status, message, size);
         }
-    }
-    const lathe_status status = lathe_ranks_synchronize(ranks->engines, ranks->count, &rank);
-    return status == LATHE_OK ? status : fail(ranks, rank, status, message, size);
+    const lathe_status status =
+        lathe_ranks_synchronize(own->ranks->engines, own->ranks->count, &rank);
+    return status == LATHE_OK ? status : fail(own->ranks, rank, status, message, size);
 }
 
-lathe_status lathe_bench_routes_count(lathe_ranks *ranks, int variant, lathe_bench_routes *routes,
+lathe_status lathe_bench_routes_count(const lathe_bench_launches *own, lathe_bench_routes *routes,
                                       char *message, size_t size) {
-    int count, first = 0;
-    lathe_engine *e = ranks->engines[0];
-    const lathe_step_launch *l = lathe_engine_launches(e, variant, &count);
-    for (int i = 0; i < count; ++i) {
-        if (!ends_layer(l, i, count))
+    const lathe_step_launch *l = own->of_rank[0];
+    lathe_device *d = lathe_engine_device(own->ranks->engines[0]);
+    int first = 0;
+    for (int i = 0; i < own->count; ++i) {
+        if (!ends_layer(l, i, own->count))
             continue;
-        lathe_status status = run_range(ranks, variant, first, i, message, size);
-        for (int k = first; k <= i && status == LATHE_OK; ++k) {
-            status = read_layer(e, &l[k], routes);
-            if (status != LATHE_OK)
-                fail(ranks, 0, status, message, size);
-        }
+        lathe_status status = run_range(own, first, i, message, size);
         if (status != LATHE_OK)
             return status;
+        for (int k = first; k <= i && status == LATHE_OK; ++k)
+            status = read_layer(d, &l[k], routes);
+        if (status != LATHE_OK) {
+            snprintf(message, size, "counting experts: %s", d->message);
+            return status;
+        }
         first = i + 1;
     }
     ++routes->runs;

@@ -3,7 +3,7 @@
 #ifndef LATHE_BENCH_ROUTES_H
 #define LATHE_BENCH_ROUTES_H
 
-#include "ranks.h"
+#include "bench_launches.h"
 
 typedef struct {
     int runs;         /* counted so far */
@@ -12,7 +12,7 @@ typedef struct {
 
 /* Runs the step once, a layer at a time on all ranks, and adds what rank 0 found. `of_layer` is the
  * caller's. */
-LATHE_CHECKED lathe_status lathe_bench_routes_count(lathe_ranks *ranks, int variant,
+LATHE_CHECKED lathe_status lathe_bench_routes_count(const lathe_bench_launches *launches,
                                                     lathe_bench_routes *routes, char *message,
                                                     size_t size);
 

@@ -14,6 +14,7 @@ typedef struct {
     bool step_only;
     const char *kernel; /* part of the names of the kernels to leave out; NULL: all */
     int64_t context;
+    double ceiling; /* bytes a second; 0: not known */
     int replays, sets, samples;
     uint64_t seed;
 } lathe_bench_run;

@@ -28,10 +28,9 @@ lathe_status lathe_bench_graph_create(const lathe_bench_timer *t, const bool *le
     *g = (lathe_bench_graph){.whole = !left_out};
     lathe_status status = list && none ? LATHE_OK : fail_memory(t);
     for (int r = 0; status == LATHE_OK && r < t->ranks->count; ++r) {
-        int all;
         lathe_engine *e = t->ranks->engines[r];
-        const lathe_step_launch *from = lathe_engine_launches(e, t->variant, &all);
-        const int left = lathe_bench_plan_list(t->plan, from, left_out ? left_out : none, list);
+        const int left = lathe_bench_plan_list(t->plan, t->launches->of_rank[r],
+                                               left_out ? left_out : none, list);
         status = lathe_engine_record(e, list, left, &g->graphs[r]);
         if (status != LATHE_OK)
             fail(t, r, status);

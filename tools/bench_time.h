@@ -3,12 +3,13 @@
 #ifndef LATHE_BENCH_TIME_H
 #define LATHE_BENCH_TIME_H
 
+#include "bench_launches.h"
 #include "bench_plan.h"
 #include "ranks.h"
 
 typedef struct {
     lathe_ranks *ranks;
-    int variant;
+    const lathe_bench_launches *launches;
     const lathe_bench_plan *plan; /* of rank 0 */
     char *message;
     size_t size;

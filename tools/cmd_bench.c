@@ -202,6 +202,7 @@ static void describe(bench *b) {
     r->rank_count = b->ranks.count;
     r->rank_slice = b->o.rank_slice;
     r->layers = b->table->layer_count;
+    r->multiprocessors = (int)d->info.multiprocessors;
     snprintf(r->gpu, sizeof r->gpu, "%s", d->info.description);
     strftime(r->date, sizeof r->date, "%Y-%m-%d", gmtime_r(&now, &tm));
     for (int i = 0; i < b->table->buffer_count; ++i) {
@@ -239,6 +240,7 @@ static lathe_status run_variants(bench *b) {
                                      .step_only = b->o.step_only,
                                      .kernel = b->o.kernel,
                                      .context = b->o.context,
+                                     .ceiling = r->ceiling,
                                      .replays = (int)b->o.replays,
                                      .sets = (int)b->o.sets,
                                      .samples = (int)b->o.samples,

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench_launches.h"
+#include "bench_model.h"
 #include "bench_options.h"
 #include "bench_record.h"
 #include "bench_routes.h"
@@ -157,6 +159,41 @@ Test(bench, distinct_experts_are_counted) {
     cr_expect_eq(lathe_bench_routes_distinct(tiles, 6), 4);
     cr_expect_eq(lathe_bench_routes_distinct(tiles, 2), 1);
     cr_expect_eq(lathe_bench_routes_distinct(tiles, 0), 0);
+}
+
+Test(bench, drawn_experts_are_as_many_as_asked_and_distinct_as_by_chance) {
+    enum { EXPERTS = 256, CHOSEN = 8, TOKENS = 8, DRAWS = 400 };
+    uint64_t state = 1;
+    double distinct = 0;
+    for (int n = 0; n < DRAWS; ++n) {
+        bool seen[EXPERTS] = {false};
+        for (int t = 0; t < TOKENS; ++t) {
+            float logits[EXPERTS];
+            int chosen = 0;
+            lathe_bench_draw_logits(&state, EXPERTS, CHOSEN, logits);
+            for (int e = 0; e < EXPERTS; ++e) {
+                chosen += logits[e] > 0;
+                distinct += logits[e] > 0 && !seen[e];
+                seen[e] |= logits[e] > 0;
+            }
+            cr_assert_eq(chosen, CHOSEN);
+        }
+    }
+    /* 256 (1 - (1 - 1/32)^8) = 57.4; the mean of 400 draws is within 0.6 of it. */
+    cr_expect(fabs(distinct / DRAWS - 57.4) < 0.6, "%f", distinct / DRAWS);
+}
+
+/* ---- the costs of a node and of an exchange ---- */
+
+Test(bench, costs_are_medians_of_what_floors_leave) {
+    const lathe_bench_sample samples[] = {{12, 10, false}, {3.5, 1, false}, {40, 10, false},
+                                          {6, 1, true},    {7, 1, true},    {2, 0, false}};
+    const lathe_bench_costs c = lathe_bench_costs_of(samples, 6);
+    cr_expect(c.node == 2.25 && c.exchange == 3.25, "%f %f", c.node, c.exchange);
+    cr_expect(lathe_bench_predict(&c, 10, false) == 12.25);
+    cr_expect(lathe_bench_predict(&c, 1, true) == 6.5);
+    cr_expect_eq(lathe_bench_costs_of(NULL, 0).node, 0);
+    cr_expect_eq(lathe_bench_costs_of(samples + 3, 2).node, 0);
 }
 
 /* ---- records ---- */

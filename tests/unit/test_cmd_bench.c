@@ -6,7 +6,9 @@
 #include <criterion/redirect.h>
 #include <math.h>
 
+#include "bench_launches.h"
 #include "bench_record.h"
+#include "bench_weights.h"
 #include "commands.h"
 
 static char root[64];
@@ -118,6 +120,63 @@ Test(cmd_bench, a_library_has_no_loop_back, .init = cr_redirect_stderr) {
         LATHE_EXIT_USAGE);
     strcpy(root, "/tmp/lathe-test-XXXXXX");
     cr_assert_not_null(mkdtemp(root));
+}
+
+static void *address_of(const lathe_step_launch *l, const char *name, lathe_step_dir dir) {
+    for (int i = 0; l->kind == LATHE_OP_LAUNCH && i < l->value_count; ++i)
+        if (l->values[i].arg->dir == dir && strcmp(l->values[i].arg->name, name) == 0) {
+            cr_assert_eq(l->addresses[i], l->values[i].address);
+            return l->addresses[i];
+        }
+    return NULL;
+}
+
+/* Tiles of whole experts, of the first layer, must never be read as those of slices. */
+Test(cmd_bench, every_layer_reads_the_routes_of_its_own) {
+    json_decref(bench("muse_spark_tiny", "", "--rank-slice", "1x8", "0"));
+    char message[512] = "";
+    lathe_options o = LATHE_OPTIONS_INIT;
+    o.directory = directory;
+    o.cache = cache;
+    o.device = LATHE_DEVICE_CUDA;
+    o.loopback = true;
+    lathe_ranks ranks;
+    cr_assert_eq(lathe_ranks_create(&o, &ranks, message, sizeof message), LATHE_OK, "%s", message);
+    lathe_bench_weights *weights = lathe_bench_weights_create(1);
+    lathe_weights w = {lathe_engine_table(ranks.engines[0]), 0,
+                       lathe_bench_weights_reader(weights)};
+    const lathe_weight_source source = lathe_weights_source(&w);
+    cr_assert_eq(lathe_ranks_build(&ranks, &source, message, sizeof message), LATHE_OK, "%s",
+                 message);
+    lathe_pool *pool = lathe_pool_create();
+    lathe_bench_launches own;
+    cr_assert_eq(lathe_bench_launches_create(&ranks, 1, pool, &own, message, sizeof message),
+                 LATHE_OK, "%s", message);
+    const lathe_step_launch *of_engine = lathe_engine_launches(ranks.engines[0], 1, &own.count);
+    void *tiles[16] = {NULL};
+    int readers = 0;
+    for (int i = 0; i < own.count; ++i) {
+        const lathe_step_launch *l = &own.of_rank[0][i];
+        void *out = address_of(l, "cta_expert", LATHE_DIR_OUT);
+        void *in = address_of(l, "cta_expert", LATHE_DIR_IN);
+        for (int k = 0; out && k < 16; ++k)
+            cr_expect_neq(tiles[k], out, "layer %d has the tiles of layer %d", l->layer, k);
+        if (out)
+            tiles[l->layer] = out;
+        if (in)
+            cr_expect_eq(in, tiles[l->layer]);
+        readers += in != NULL;
+        if (lathe_bench_launches_routes(l))
+            cr_expect_neq(address_of(l, "logits", LATHE_DIR_IN),
+                          address_of(&of_engine[i], "logits", LATHE_DIR_IN));
+    }
+    cr_expect_eq(own.routings, lathe_engine_table(ranks.engines[0])->layer_count);
+    cr_expect_geq(readers, own.routings);
+    cr_expect_eq(lathe_bench_launches_draw(&own, 1, message, sizeof message), LATHE_OK);
+    lathe_bench_launches_destroy(&own);
+    lathe_pool_destroy(pool);
+    lathe_ranks_destroy(&ranks);
+    lathe_bench_weights_destroy(weights);
 }
 
 Test(cmd_bench, an_earlier_record_gives_ratios) {
