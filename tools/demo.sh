@@ -24,4 +24,4 @@ else
 fi
 
 echo "Next: read $out/muse_spark_tiny-tp1-sm_90a/step.json and one of the .cu files beside it, or try" \
-    "'$lathe gen layouts/muse_spark.lua --tp 1 --why'."
+    "'$lathe gen layouts/muse_spark.lua --tp 1 --out $build/full --why'."
