@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "damage.h"
 #include "npy.h"
 
 static char path[] = "test_npy_XXXXXX";
@@ -118,39 +117,4 @@ Test(npy, a_truncated_or_foreign_file_is_refused) {
     cr_assert_eq(lathe_npy_read(path, &a, message, sizeof message), LATHE_INVALID);
     cr_assert(strstr(message, "within the header"));
     cr_assert_eq(lathe_npy_read("no/such/file.npy", &a, message, sizeof message), LATHE_IO);
-}
-
-/* ---- damage ---- */
-
-static void write_bytes(const char *text, size_t length) {
-    FILE *f = fopen(path, "wb");
-    cr_assert(f && fwrite(text, 1, length, f) == length && fclose(f) == 0);
-}
-
-static int taken;
-
-static void visit(char *text, size_t length) {
-    lathe_npy a;
-    write_bytes(text, length);
-    const lathe_status status = lathe_npy_read(path, &a, message, sizeof message);
-    cr_assert(status == LATHE_OK || (status == LATHE_INVALID && !a.data), "%s", message);
-    cr_assert(status == LATHE_OK || strstr(message, path), "%s", message);
-    taken += status == LATHE_OK;
-    lathe_npy_destroy(&a);
-}
-
-/* Cut at every byte it is refused; otherwise damaged it is read or refused, the sanitizers watch.
- */
-Test(npy, damaged_bytes_are_read_or_refused) {
-    char text[256];
-    lathe_npy a = {.type = LATHE_NPY_F32, .rank = 2, .shape = {2, 3}, .count = 6, .data = text};
-    memset(text, 1, sizeof text);
-    cr_assert_eq(lathe_npy_write(path, &a, message, sizeof message), LATHE_OK);
-    FILE *f = fopen(path, "rb");
-    const size_t length = fread(text, 1, sizeof text, f);
-    fclose(f);
-    damage_cut(text, length, 1, visit);
-    cr_assert_eq(taken, 0);
-    damage_bytes(text, length, 1000, visit);
-    cr_assert(taken > 0 && taken < 1000, "%d", taken);
 }

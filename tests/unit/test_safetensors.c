@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "damage.h"
 #include "safetensors.h"
 
 static char folder[] = "test_safetensors_XXXXXX";
@@ -188,54 +187,4 @@ Test(safetensors, a_missing_checkpoint_is_named) {
     cr_assert(strstr(message, "neither"));
     cr_assert_eq(lathe_safetensors_open("no/such", &c, message, sizeof message), LATHE_IO);
     cr_assert(strstr(message, "no/such"));
-}
-
-/* ---- damage ---- */
-
-static const char *damaged;
-static int taken;
-
-static void visit(char *text, size_t length) {
-    lathe_safetensors *c;
-    FILE *f = fopen(in_folder(damaged), "wb");
-    cr_assert(f && fwrite(text, 1, length, f) == length && fclose(f) == 0);
-    const lathe_status status = lathe_safetensors_open(folder, &c, message, sizeof message);
-    cr_assert_eq(status == LATHE_OK, c != NULL);
-    cr_assert(status == LATHE_OK || strstr(message, folder), "%s", message);
-    taken += status == LATHE_OK;
-    lathe_safetensors_close(c);
-}
-
-static void damage(const char *name, const char *text, size_t length) {
-    char copy[512] = "";
-    damaged = name;
-    memcpy(copy, text, length);
-    taken = 0;
-    visit(copy, length);
-    cr_assert_eq(taken--, 1, "%s: %s", name, message);
-    damage_cut(text, length, 1, visit);
-    cr_assert_eq(taken, 0, "%s cut short is none", name);
-    damage_bytes(text, length, 1000, visit);
-    cr_assert(taken > 0 && taken < 1000, "%s: %d", name, taken);
-}
-
-/* Cut at every byte it is refused; otherwise damaged it is read or refused, the sanitizers watch.
- */
-Test(safetensors, damaged_bytes_are_read_or_refused) {
-    char text[512];
-    const char *header = "{" A "," B "}";
-    put_file("model.safetensors", header, strlen(header), 16);
-    FILE *f = fopen(in_folder("model.safetensors"), "rb");
-    const size_t length = fread(text, 1, sizeof text, f);
-    fclose(f);
-    damage("model.safetensors", text, length);
-}
-
-Test(safetensors, a_damaged_index_is_read_or_refused) {
-    put_file("a.safetensors", "{" A "}", strlen("{" A "}"), 12);
-    const char *b = "{\"b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}";
-    put_file("b.safetensors", b, strlen(b), 4);
-    const char *index = "{\"metadata\":{\"total_size\":16},\"weight_map\":{\"a\":\"a.safetensors\","
-                        "\"b\":\"b.safetensors\"}}";
-    damage("model.safetensors.index.json", index, strlen(index));
 }
