@@ -63,6 +63,21 @@ static void read_variants(lathe_arena *arena, const lathe_table *t, lathe_deploy
     }
 }
 
+/* The model says how many layers there are (model.c), the step which of them write something. */
+static void read_aux(lathe_arena *arena, const lathe_table *t, lathe_deployment *d) {
+    d->aux = lathe_tree_table(arena, t, "aux");
+    for (size_t i = 0; i < d->aux->item_count; i++) {
+        const int64_t layer =
+            lathe_tree_number(arena, t->where, "aux", &d->aux->items[i], 0, LATHE_MAX_LAYERS - 1);
+        const int64_t before = i ? d->aux->items[i - 1].integer : -1;
+        if (layer <= before)
+            lathe_diag_fail(lathe_arena_diag(arena), t->where,
+                            "aux: found %" PRId64 " after %" PRId64
+                            ", allowed: layer numbers in ascending order, each once",
+                            layer, before);
+    }
+}
+
 static lathe_deployment read_deployment(lathe_arena *arena, const lathe_table *t) {
     lathe_tree_check(arena, t, "aux max_context name page_tokens provide set tp variants", false);
     lathe_deployment d = {.where = t->where, .table = t};
@@ -71,9 +86,7 @@ static lathe_deployment read_deployment(lathe_arena *arena, const lathe_table *t
     d.max_context = lathe_tree_integer(arena, t, "max_context", 1, (int64_t)1 << 30);
     d.page_tokens = lathe_tree_integer(arena, t, "page_tokens", 1, 65536);
     (void)lathe_tree_table(arena, t, "set");
-    const lathe_table *aux = lathe_tree_table(arena, t, "aux");
-    for (size_t i = 0; i < aux->item_count; i++)
-        (void)lathe_tree_number(arena, t->where, "aux", &aux->items[i], 0, 65536);
+    read_aux(arena, t, &d);
     read_variants(arena, t, &d);
     const lathe_table *uses = lathe_tree_table(arena, t, "provide");
     d.use_count = uses->item_count;

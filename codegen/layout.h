@@ -6,6 +6,8 @@
 #include "dtype.h"
 #include "lua_box.h"
 
+enum { LATHE_MAX_LAYERS = 4096 }; /* as the runtime reads */
+
 typedef struct {
     lathe_where where;
     const char *provider; /* "gemm/skinny" */
@@ -25,6 +27,7 @@ typedef struct {
     const lathe_table *table; /* what `model` is called with */
     const char *name;
     int64_t tp, max_context, page_tokens;
+    const lathe_table *aux; /* layer numbers, ascending */
     lathe_variant *variants;
     size_t variant_count;
     lathe_use *uses;
@@ -155,6 +158,9 @@ const lathe_deployment *lathe_layout_pick(lathe_lua *lua, const lathe_layout *la
 /* Calls model(deployment). Refusals of the TP size fail with all their reasons. */
 lathe_model *lathe_layout_model(lathe_lua *lua, const lathe_layout *layout,
                                 const lathe_deployment *deployment);
+
+/* Fails where no layer is of a kind: what covers it would never be looked at. */
+void lathe_layout_check_unused(lathe_arena *arena, const lathe_model *model);
 
 /* NULL where the model has none of that name. */
 const lathe_datum *lathe_model_find(const lathe_model *model, const char *name);

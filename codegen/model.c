@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LAYERS = 4096 }; /* as the runtime reads */
-
 typedef struct {
     lathe_lua *lua;
     lathe_arena *arena;
@@ -307,14 +305,18 @@ static void read_layers(reader *r, const lathe_table *t) {
     m->layers = lathe_arena_alloc(r->arena, list->item_count + 1, sizeof *m->layers);
     if (!list->item_count)
         fail(r, t->where, "model: field 'layers': found none, allowed: a kind name per layer");
-    if (list->item_count > MAX_LAYERS)
+    if (list->item_count > LATHE_MAX_LAYERS)
         fail(r, t->where,
              lathe_arena_print(r->arena,
                                "model: field 'layers': found %zu layers, allowed: at most %d",
-                               list->item_count, MAX_LAYERS));
+                               list->item_count, LATHE_MAX_LAYERS));
     for (size_t i = 0; i < list->item_count; i++)
         m->layers[m->layer_count++] =
             find_kind(r, t->where, lathe_tree_item_string(r->arena, list, i, "layers"));
+    const lathe_table *aux = r->deployment->aux;
+    for (size_t i = 0; i < aux->item_count; i++)
+        lathe_tree_number(r->arena, r->deployment->where, "aux", &aux->items[i], 0,
+                          (int64_t)m->layer_count - 1);
 }
 
 static size_t find_variant(const reader *r, const lathe_table *t) {
@@ -464,6 +466,7 @@ static void read_model(reader *r, const lathe_table *t) {
     read_checkpoint(r, t);
     m->serves = lathe_tree_table_or_null(r->arena, t, "serves");
     read_probe(r, t);
+    lathe_layout_check_unused(r->arena, m);
 }
 
 lathe_model *lathe_layout_model(lathe_lua *lua, const lathe_layout *layout,

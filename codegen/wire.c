@@ -274,6 +274,24 @@ static void begin_step(const wirer *w, const lathe_state *after_prepare) {
                                                           &m->data[d], w->variant)};
 }
 
+/* The states that a deployment asks for are outputs of their layers. */
+static void check_aux(const wirer *w) {
+    const lathe_deployment *d = w->plan->deployment;
+    for (size_t i = 0; i < d->aux->item_count; i++) {
+        const int64_t layer = d->aux->items[i].integer;
+        bool written = false;
+        for (size_t b = 0; b < w->plan->buffer_count && !written; b++) {
+            const lathe_buffer *buffer = &w->plan->buffers[b];
+            written = buffer->lifetime == LATHE_LIFE_OUTPUT && buffer->per_layer &&
+                      buffer->layers[layer];
+        }
+        if (!written)
+            lathe_diag_fail(lathe_arena_diag(w->arena), d->where,
+                            "aux: layer %" PRId64 ": no part of it writes an output per layer",
+                            layer);
+    }
+}
+
 static void wire_variant(wirer *w, const lathe_state *after_prepare, lathe_variant_ops *out) {
     const lathe_model *m = w->plan->model;
     begin_step(w, after_prepare);
@@ -297,6 +315,7 @@ static void wire_variant(wirer *w, const lathe_state *after_prepare, lathe_varia
              a++)
             epilogue.ops.ops[i].args[a].previous = false;
     mark_layers(w, &epilogue.ops, (int64_t)m->layer_count - 1);
+    check_aux(w);
     *out = (lathe_variant_ops){w->variant, prologue.ops, epilogue.ops, NULL};
     out->kinds = lathe_arena_alloc(w->arena, m->kind_count + 1, sizeof *out->kinds);
     for (size_t k = 0; k < m->kind_count; k++)

@@ -129,6 +129,34 @@ Test(layout, duplicate_names) {
     REFUSED("{ { 1, 1 }, { 2, 4 } }", "{ { 2, 4 }, { 2, 4 } }", "variant 2x4 stands twice");
 }
 
+Test(layout, aux_layers_are_layers_that_write_an_output) {
+    const char *text = case_replace(case_base(), "value \"t\" { \"f32\", rows, H }",
+                                    "value \"t\" { f32, rows, H, per = \"layer\", output = true }");
+    static const struct {
+        const char *aux, *message;
+    } wrong[] = {{"{ 1, 3 }", "case.lua:62: aux: found 3, allowed: an integer from 0 to 2"},
+                 {"{ 1, 1 }", "case.lua:62: aux: found 1 after 1, allowed: layer numbers in asc"},
+                 {"{ 2, 1 }", "case.lua:62: aux: found 1 after 2, allowed: layer numbers in asc"},
+                 {"{ -1 }", "case.lua:62: aux: found -1, allowed: an integer from 0"},
+                 {"{ \"1\" }", "case.lua:62: aux: found the string \"1\""}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const char *aux = lathe_arena_print(case_arena, "tp = 1, aux = %s,", wrong[i].aux);
+        cr_assert_not(
+            case_generate(case_replace(text, "tp = 1,", aux), (lathe_generate_options){0}));
+        case_expect_message((const char *const[]){wrong[i].message, NULL});
+    }
+    cr_assert(case_generate(case_replace(text, "tp = 1,", "tp = 1, aux = { 0, 2 },"),
+                            (lathe_generate_options){0}),
+              "%s", case_result.message);
+    REFUSED("tp = 1,", "tp = 1, aux = { 1 },",
+            "case.lua:62: aux: layer 1: no part of it writes an output per layer");
+}
+
+Test(layout, a_kind_of_no_layer_is_refused) {
+    REFUSED("kinds = { kind", "kinds = { kind \"spare\" { parts = {} }, kind", "case.lua:54:",
+            "kind \"spare\": no layer is of this kind");
+}
+
 Test(layout, unknown_layer_kind_and_group) {
     REFUSED(
         "layers = { \"body\", \"body\", \"body\" }",
