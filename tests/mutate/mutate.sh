@@ -57,7 +57,7 @@ copy_sources() {
 
 configure() {
     copy_sources
-    cmake -G Ninja -S "$tree" -B "$build" -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O1 -DCMAKE_CXX_FLAGS=-O1 \
+    cmake -G Ninja -S "$tree" -B "$build" -DCMAKE_BUILD_TYPE=None "-DCMAKE_C_FLAGS=-O1 -w" "-DCMAKE_CXX_FLAGS=-O1 -w" \
         -DLATHE_SCAN=OFF -DLATHE_EMULATED_SANITIZE=OFF >"$log" 2>&1 && ninja -C "$build" mutate >>"$log" 2>&1
 }
 

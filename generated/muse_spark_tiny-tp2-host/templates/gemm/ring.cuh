@@ -53,7 +53,7 @@ __device__ __forceinline__ u8 *ring_claim(const Ring &ring, int n, u32 bytes) {
         mbar_wait(ring.empty + stage, static_cast<u32>(round - 1) & 1u);
         async_fence();
     }
-    if (n >= kAhead)
+    if (n >= kAhead) /* keep: the window is for speed, no result hangs on it */
         mbar_wait(ring.full + (n - kAhead) % S::kStages,
                   static_cast<u32>((n - kAhead) / S::kStages) & 1u);
     if (lane_id() == 0)
