@@ -177,12 +177,15 @@ static void make_kernel(lathe_binder *b, lathe_kernel *k) {
                                  .arch = b->plan->arch,
                                  .given = b->arch,
                                  .table = b->plan->table,
+                                 .before = b->plan->before,
                                  .provider = b->provider,
                                  .constants = b->constants,
                                  .rows = k->rows,
                                  .where = b->launch->use->where,
                                  .launch = lathe_bind_describe(b->arena, b->launch)};
     k->tactics = lathe_tactic_choose(&choice, &k->tactic_count, &k->why);
+    if (b->plan->list_choices)
+        k->choices = lathe_tactic_list(&choice, &k->choice_count, &k->rule);
     finish_args(b, k);
     find_mailboxes(b, k);
     find_cost(b, k);

@@ -73,6 +73,8 @@ static void make_plan(session *s, const lathe_generate_options *o, lathe_plan *p
         lathe_layout_pick(s->lua, plan->layout, o->tp, o->deployment ? o->deployment : "");
     plan->model = lathe_layout_model(s->lua, plan->layout, plan->deployment);
     plan->table = o->tactics ? lathe_tactic_load(s->lua, o->tactics) : NULL;
+    plan->before = o->before ? lathe_tactic_load_file(s->lua, "tactics", o->before) : NULL;
+    plan->list_choices = o->choices;
     lathe_wire(plan);
 }
 
@@ -108,6 +110,39 @@ static char *explain(const lathe_plan *plan) {
     return strdup(lathe_text_string(&text));
 }
 
+/* "kN=64,kK=128": the integers that the shape of an entry may name. */
+static void list_shape(const lathe_kernel *k, lathe_text *text) {
+    const lathe_provider *p = k->provider;
+    bool first = true;
+    for (size_t i = 0; i < p->constant_count; i++) {
+        const lathe_const *c = &p->constants[i];
+        if (c->source == LATHE_CONST_TACTIC || c->source == LATHE_CONST_COMPUTED || c->real)
+            continue;
+        lathe_text_print(text, "%s%s=%" PRId64, first ? "" : ",", c->name, k->constants[i].integer);
+        first = false;
+    }
+}
+
+static char *list_choices(const lathe_plan *plan) {
+    static const char *const words[] = {"-", "default", "taken", "both"};
+    lathe_text text = {.arena = plan->arena};
+    for (size_t i = 0; i < plan->kernel_count; i++) {
+        const lathe_kernel *k = &plan->kernels[i];
+        if (!k->used || k->provider->collective)
+            continue;
+        for (size_t c = 0; c < k->choice_count; c++) {
+            const lathe_tactic *t = &k->choices[c];
+            const bool taken = strcmp(k->tactics[0].name, t->name) == 0;
+            const bool rule = strcmp(k->rule, t->name) == 0;
+            lathe_text_print(&text, "%s\t%s\t%" PRId64 "\t", k->name, k->provider->name, k->rows);
+            list_shape(k, &text);
+            lathe_text_print(&text, "\t%s\t%s\t%" PRId64 "\t%" PRId64 "\n", words[rule + 2 * taken],
+                             t->name, t->block, t->shared);
+        }
+    }
+    return strdup(lathe_text_string(&text));
+}
+
 static void run(session *s, const lathe_generate_options *o, lathe_generate_result *r) {
     lathe_plan *plan = lathe_arena_alloc(s->arena, 1, sizeof *plan);
     const char *shown;
@@ -127,6 +162,7 @@ static void run(session *s, const lathe_generate_options *o, lathe_generate_resu
                       lathe_emit_wanted(&emit, &plan->kernels[i]);
     r->files = files.count;
     r->why = explain(plan);
+    r->choices = plan->list_choices ? list_choices(plan) : NULL;
     if (plan->table) {
         r->entries_used = lathe_tactic_used(plan->table, &r->entries);
         (void)snprintf(r->table, sizeof r->table, "%s", lathe_tactic_file(plan->table));

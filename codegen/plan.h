@@ -35,6 +35,9 @@ typedef struct {
     lathe_tactic *tactics;
     size_t tactic_count;
     const char *why;
+    lathe_tactic *choices; /* all that the spec has; where the plan lists them */
+    size_t choice_count;
+    const char *rule; /* name of what the spec's rule takes first; with `choices` */
     bool used;
 } lathe_kernel; /* or a collective, which has a name and is in no file */
 
@@ -104,7 +107,8 @@ typedef struct {
     const lathe_deployment *deployment;
     const lathe_model *model;
     const lathe_arch *arch;
-    const lathe_tactics *table;
+    const lathe_tactics *table, *before; /* measured tactics; `before` is asked first */
+    bool list_choices;
     lathe_provider **providers;
     size_t provider_count;
     lathe_kernel *kernels;
@@ -116,7 +120,7 @@ typedef struct {
     lathe_early_pair *early;
     size_t early_count;
     lathe_ops prepare;
-    lathe_ops probe; /* empty: none */
+    lathe_ops probe;             /* empty: none */
     lathe_variant_ops *variants; /* by the deployment's variants */
 } lathe_plan;
 

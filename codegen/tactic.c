@@ -326,13 +326,53 @@ static void add_rule(const lathe_choice *choice, const lathe_table *rule, lathe_
                 tactics, count);
 }
 
+/* The entry that fits, of the table that is asked first and has one. */
+static const lathe_tactic_entry *find_entry(const lathe_choice *choice) {
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    const lathe_tactics *tables[2] = {choice->before, choice->table};
+    const lathe_tactic_entry *entry = NULL;
+    for (size_t i = 0; i < 2 && !entry; i++)
+        if (tables[i])
+            entry = lathe_tactic_find(arena, tables[i], choice->provider, choice->constants,
+                                      choice->rows);
+    return entry;
+}
+
+/* The name of the first tactic of the spec's rule. */
+static const char *name_rule(const lathe_choice *choice, const lathe_table *rule) {
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    lathe_tactic *tactics = lathe_arena_alloc(arena, rule->item_count + 1, sizeof *tactics);
+    size_t count = 0;
+    add_rule(choice, rule, tactics, &count);
+    return tactics[0].name;
+}
+
+lathe_tactic *lathe_tactic_list(const lathe_choice *choice, size_t *count, const char **name) {
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    const lathe_node *function = &choice->provider->tactics;
+    const lathe_table *rule = ask_rule(choice);
+    const lathe_table *list = lathe_tree_make(arena);
+    if (function->kind != LATHE_NODE_NIL) {
+        const lathe_node result = call(choice, function, choice->constants, "tactics");
+        list = lathe_tree_returned(arena, function->where, "tactics", &result);
+    }
+    lathe_tactic *tactics =
+        lathe_arena_alloc(arena, list->item_count + rule->item_count + 1, sizeof *tactics);
+    *count = 0;
+    for (size_t i = 0; i < list->item_count; i++)
+        add_new(choice,
+                lathe_tree_expect(arena, function->where, "what 'tactics' returns", &list->items[i],
+                                  ""),
+                tactics, count);
+    add_rule(choice, rule, tactics, count);
+    *name = name_rule(choice, rule);
+    return tactics;
+}
+
 lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, const char **why) {
     lathe_arena *arena = lathe_lua_arena(choice->lua);
     check_supported(choice, choice->constants);
-    const lathe_tactic_entry *entry =
-        choice->table ? lathe_tactic_find(arena, choice->table, choice->provider, choice->constants,
-                                          choice->rows)
-                      : NULL;
+    const lathe_tactic_entry *entry = find_entry(choice);
     const size_t listed = entry ? entry->choice_count : 0;
     const lathe_table *rule = ask_rule(choice);
     lathe_tactic *tactics =

@@ -36,6 +36,8 @@ typedef struct lathe_tactics lathe_tactics;
 
 /* Reads layouts/tactics/NAME.lua; `spec_exists` of unknown providers is checked. */
 lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name);
+/* Reads such a table from any file; messages call it `shown`. */
+lathe_tactics *lathe_tactic_load_file(lathe_lua *lua, const char *shown, const char *path);
 
 /* What a GPU can do at most; 0 where the table does not say. */
 typedef struct {
@@ -49,8 +51,9 @@ lathe_ceilings lathe_tactic_ceilings(const lathe_tactics *table);
 typedef struct {
     lathe_lua *lua;
     const lathe_arch *arch;
-    lathe_node given;           /* the `arch` of the spec's functions */
-    const lathe_tactics *table; /* NULL: none */
+    lathe_node given;            /* the `arch` of the spec's functions */
+    const lathe_tactics *table;  /* NULL: none */
+    const lathe_tactics *before; /* asked before `table`; NULL: none */
     const lathe_provider *provider;
     const lathe_bound *constants; /* all but tactic and computed ones known */
     int64_t rows;                 /* of the step; 0 in `prepare` */
@@ -61,6 +64,10 @@ typedef struct {
 /* The tactics in order of preference, the spec's default last; `why` says why. Fails where one
  * exceeds the architecture, or the spec calls the shape unsupported. */
 lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, const char **why);
+
+/* All tactics that the spec has for the shape, in its order, then those of its rule that are none
+ * of them; *rule is the name of the one that the rule takes first. */
+lathe_tactic *lathe_tactic_list(const lathe_choice *choice, size_t *count, const char **rule);
 
 /* Known constants as a table for the spec's functions. */
 lathe_node lathe_tactic_constants(lathe_arena *arena, const lathe_provider *provider,

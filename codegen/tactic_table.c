@@ -57,7 +57,8 @@ static void check_record(lathe_arena *arena, const lathe_table *t) {
     const lathe_table *record = lathe_tree_table(arena, t, "record");
     lathe_table named = *record;
     named.constructor = "record";
-    lathe_tree_check(arena, &named, "date driver gpu losers median_us spread_us toolkit", false);
+    lathe_tree_check(arena, &named, "date driver gpu losers median_us spread_us toolkit tried",
+                     false);
     static const char *const texts[] = {"date", "driver", "gpu", "toolkit"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         (void)lathe_tree_string(arena, &named, texts[i]);
@@ -158,6 +159,11 @@ lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name) {
     const char *path = lathe_arena_print(arena, "%s/%s", lathe_lua_root(lua), shown);
     if (!lathe_lua_read(lua, shown, path))
         lathe_diag_fail(diag, (lathe_where){0}, "tactics \"%s\": there is no %s", name, shown);
+    return lathe_tactic_load_file(lua, shown, path);
+}
+
+lathe_tactics *lathe_tactic_load_file(lathe_lua *lua, const char *shown, const char *path) {
+    lathe_arena *arena = lathe_lua_arena(lua);
     const lathe_node returned = lathe_lua_run(lua, shown, path);
     const lathe_table *t = lathe_tree_expect(arena, (lathe_where){shown, 0},
                                              "what the file returns", &returned, "tactics");

@@ -38,8 +38,7 @@ static int refuse(const char *what, const char *found, const char *allowed) {
     return lathe_command_line_refuse("bench", what, found, allowed);
 }
 
-static bool take_variants(const char *text, void *to) {
-    lathe_bench_options *o = to;
+bool lathe_bench_options_variants(lathe_bench_options *o, const char *text) {
     char *save = NULL;
     if (strlen(text) >= sizeof o->variant_text)
         return false;
@@ -51,6 +50,10 @@ static bool take_variants(const char *text, void *to) {
         o->variants[o->variant_count++] = word;
     }
     return o->variant_count > 0;
+}
+
+static bool take_variants(const char *text, void *to) {
+    return lathe_bench_options_variants(to, text);
 }
 
 static bool take_device(const char *text, void *to) {

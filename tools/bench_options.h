@@ -39,4 +39,7 @@ typedef struct {
  * and returns the exit status plus one. */
 int lathe_bench_options_parse(int argc, char **argv, lathe_bench_options *options);
 
+/* Reads "1x1,1x8". False where there are more than can be held, or none. */
+bool lathe_bench_options_variants(lathe_bench_options *options, const char *text);
+
 #endif

@@ -64,7 +64,7 @@ struct cu_graph_handle {
 };
 struct cu_graph_exec_handle {
     int *holder, holds;
-    int count; /* nodes */
+    double microseconds; /* that a replay takes */
 };
 struct cu_stream_handle {
     int number;
@@ -517,11 +517,16 @@ cu_result cuStreamEndCapture(cu_stream stream, cu_graph *graph) {
     }
     return entered;
 }
+static double takes(const struct cu_graph_node_handle *n) {
+    return state.dear_threads > 0 && (int)n->params.block[0] > state.dear_threads ? 2 : 1;
+}
+
 cu_result cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph graph,
                                       unsigned long long flags) {
     ENTER();
     *exec = make(sizeof **exec);
-    (*exec)->count = graph->count;
+    for (int i = 0; i < graph->count; ++i)
+        (*exec)->microseconds += takes(&graph->nodes[i]);
     (*exec)->holder = graph->holder;
     (*exec)->holds = graph->holds;
     hold(graph->holder, graph->holds);
@@ -535,7 +540,7 @@ cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream) {
     ENTER();
     state.graph_launches++;
     stream->busy |= state.never_ready;
-    state.microseconds += exec->count;
+    state.microseconds += exec->microseconds;
     return exec && !stream->capture ? CU_OK : INVALID;
 }
 cu_result cuGraphExecDestroy(cu_graph_exec exec) {

@@ -27,6 +27,7 @@ typedef struct {
     int lose_writes; /* what is written into another process's memory does not arrive */
     int never_ready; /* what is put on a stream does not end: 1 ever, 2 before a communicator's
                         abort */
+    int dear_threads; /* nodes with blocks of more threads take two microseconds; 0: none does */
     /* seen */
     double microseconds; /* a clock: every node of a replayed graph takes one */
     int calls;
