@@ -14,10 +14,10 @@ struct EdgeGemm21x1 {
     static constexpr int kMaxCtas = 8;    // layouts/muse_spark_model.lua:114, meta.cta_expert[0]
     static constexpr int kOutRows = 64;   // layouts/muse_spark_model.lua:126, moe.rows[0]
     static constexpr int kTile = 8;       // layouts/muse_spark_model.lua:470, tile of edge.gemm2
-    static constexpr int kWarps = 16;     // templates/moe/bf16_gemm2.lua:67, rule
-    static constexpr int kHeld = 4;       // templates/moe/bf16_gemm2.lua:67, rule
-    static constexpr int kSlices = 8;     // templates/moe/bf16_gemm2.lua:67, rule
-    static constexpr int kStep = 32;      // templates/moe/bf16_gemm2.lua:33, computed
+    static constexpr int kWarps = 16;     // templates/moe/bf16_gemm2.lua:58, rule
+    static constexpr int kHeld = 4;       // templates/moe/bf16_gemm2.lua:58, rule
+    static constexpr int kSlices = 8;     // templates/moe/bf16_gemm2.lua:58, rule
+    static constexpr int kStep = 32;      // templates/moe/bf16_gemm2.lua:25, computed
 };
 
 extern "C" __global__ void __launch_bounds__(512, 1) // 128 registers

@@ -29,13 +29,13 @@ struct MoeGemm11x8 {
     static constexpr int kOutBlocks = 64;
     // layouts/muse_spark_model.lua:374, tile of moe.gemm1
     static constexpr int kTile = 8;
-    // templates/moe/nvfp4_gemm1.lua:90, rule
+    // templates/moe/nvfp4_gemm1.lua:81, rule
     static constexpr int kWarps = 16;
-    // templates/moe/nvfp4_gemm1.lua:90, rule
+    // templates/moe/nvfp4_gemm1.lua:81, rule
     static constexpr int kHeld = 2;
-    // templates/moe/nvfp4_gemm1.lua:90, rule
+    // templates/moe/nvfp4_gemm1.lua:81, rule
     static constexpr int kSlices = 4;
-    // templates/moe/nvfp4_gemm1.lua:43, computed
+    // templates/moe/nvfp4_gemm1.lua:34, computed
     static constexpr int kStep = 128;
 };
 

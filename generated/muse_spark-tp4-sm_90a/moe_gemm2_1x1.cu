@@ -15,10 +15,10 @@ struct MoeGemm21x1 {
     static constexpr int kMaxCtas = 8;     // layouts/muse_spark_model.lua:114, meta.cta_expert[0]
     static constexpr int kOutRows = 64;    // layouts/muse_spark_model.lua:126, moe.rows[0]
     static constexpr int kTile = 8;        // layouts/muse_spark_model.lua:378, tile of moe.gemm2
-    static constexpr int kWarps = 4;       // templates/moe/nvfp4_gemm2.lua:78, rule
-    static constexpr int kHeld = 2;        // templates/moe/nvfp4_gemm2.lua:78, rule
-    static constexpr int kSlices = 8;      // templates/moe/nvfp4_gemm2.lua:78, rule
-    static constexpr int kStep = 128;      // templates/moe/nvfp4_gemm2.lua:37, computed
+    static constexpr int kWarps = 4;       // templates/moe/nvfp4_gemm2.lua:69, rule
+    static constexpr int kHeld = 2;        // templates/moe/nvfp4_gemm2.lua:69, rule
+    static constexpr int kSlices = 8;      // templates/moe/nvfp4_gemm2.lua:69, rule
+    static constexpr int kStep = 128;      // templates/moe/nvfp4_gemm2.lua:28, computed
 };
 
 extern "C" __global__ void __launch_bounds__(128, 4) // 128 registers

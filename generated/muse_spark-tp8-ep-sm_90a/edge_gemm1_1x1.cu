@@ -25,13 +25,13 @@ struct EdgeGemm11x1 {
     static constexpr int kColumns = 4096;
     // layouts/muse_spark_model.lua:465, tile of edge.gemm1
     static constexpr int kTile = 8;
-    // templates/moe/bf16_gemm1.lua:71, rule
+    // templates/moe/bf16_gemm1.lua:62, rule
     static constexpr int kWarps = 16;
-    // templates/moe/bf16_gemm1.lua:71, rule
+    // templates/moe/bf16_gemm1.lua:62, rule
     static constexpr int kHeld = 4;
-    // templates/moe/bf16_gemm1.lua:71, rule
+    // templates/moe/bf16_gemm1.lua:62, rule
     static constexpr int kSlices = 8;
-    // templates/moe/bf16_gemm1.lua:35, computed
+    // templates/moe/bf16_gemm1.lua:27, computed
     static constexpr int kStep = 32;
 };
 

@@ -29,13 +29,13 @@ struct MoeGemm14x8 {
     static constexpr int kOutBlocks = 8;
     // layouts/muse_spark_model.lua:374, tile of moe.gemm1
     static constexpr int kTile = 8;
-    // templates/moe/nvfp4_gemm1.lua:90, rule
+    // templates/moe/nvfp4_gemm1.lua:81, rule
     static constexpr int kWarps = 2;
-    // templates/moe/nvfp4_gemm1.lua:90, rule
+    // templates/moe/nvfp4_gemm1.lua:81, rule
     static constexpr int kHeld = 1;
-    // templates/moe/nvfp4_gemm1.lua:90, rule
+    // templates/moe/nvfp4_gemm1.lua:81, rule
     static constexpr int kSlices = 1;
-    // templates/moe/nvfp4_gemm1.lua:43, computed
+    // templates/moe/nvfp4_gemm1.lua:34, computed
     static constexpr int kStep = 128;
 };
 

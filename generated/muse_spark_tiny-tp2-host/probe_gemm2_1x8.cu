@@ -15,10 +15,10 @@ struct ProbeGemm21x8 {
     static constexpr int kMaxCtas = 32;    // layouts/muse_spark_model.lua:161, probe.cta_expert[0]
     static constexpr int kOutRows = 256;   // layouts/muse_spark_model.lua:170, probe.rows[0]
     static constexpr int kTile = 8;        // layouts/muse_spark_model.lua:378, tile of probe.gemm2
-    static constexpr int kWarps = 2;       // templates/moe/nvfp4_gemm2.lua:78, rule
-    static constexpr int kHeld = 1;        // templates/moe/nvfp4_gemm2.lua:78, rule
-    static constexpr int kSlices = 1;      // templates/moe/nvfp4_gemm2.lua:78, rule
-    static constexpr int kStep = 128;      // templates/moe/nvfp4_gemm2.lua:37, computed
+    static constexpr int kWarps = 2;       // templates/moe/nvfp4_gemm2.lua:69, rule
+    static constexpr int kHeld = 1;        // templates/moe/nvfp4_gemm2.lua:69, rule
+    static constexpr int kSlices = 1;      // templates/moe/nvfp4_gemm2.lua:69, rule
+    static constexpr int kStep = 128;      // templates/moe/nvfp4_gemm2.lua:28, computed
 };
 
 extern "C" __global__ void __launch_bounds__(64, 8)        // 128 registers

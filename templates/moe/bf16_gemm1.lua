@@ -3,14 +3,6 @@
 
 local routed = include "moe/routed.lua"
 
-local function step(c)
-    return c.kWidth % 32 == 0 and 32 or 16
-end
-
-local function steps(c)
-    return c.kWidth // step(c)
-end
-
 return provider "moe/bf16_gemm1" {
     doc = "act = r16(silu(x w_gate^T) * (x w_up^T)) of every route, fp32 accumulation",
     parts = { "bf16_gemm1", "swiglu" },
@@ -32,7 +24,7 @@ return provider "moe/bf16_gemm1" {
                         doc = "steps a warp holds in registers" },
         const "kSlices" { type = "int", tactic = true, min = 1, max = 64,
                           doc = "slices of 16 intermediate columns of a block" },
-        const "kStep" { type = "int", value = step, doc = "k of one quad's load: 32 or 16" },
+        const "kStep" { type = "int", value = routed.bf16_step, doc = "k of one quad's load: 32 or 16" },
     },
     args = {
         arg "h1" { dir = "in", dtype = "bf16", shape = { "kRows", "kWidth" },
@@ -65,11 +57,10 @@ return provider "moe/bf16_gemm1" {
         }
     end,
     tactics = function(c, arch)
-        return routed.tactics(steps(c), c.kColumns,
-            { { 16, 4 }, { 16, 2 }, { 8, 4 }, { 8, 2 }, { 4, 4 }, { 8, 1 }, { 4, 1 } })
+        return routed.tactics(routed.bf16_steps(c), c.kColumns, routed.bf16_wishes)
     end,
     default = function(c, arch)
-        return routed.rule(arch, steps(c), 4, routed.slices(c.kColumns))
+        return routed.rule(arch, routed.bf16_steps(c), 4, routed.slices(c.kColumns))
     end,
     unsupported = function(c, arch)
         if c.kWidth % 16 ~= 0 then

@@ -3,15 +3,6 @@
 
 local routed = include "moe/routed.lua"
 
-local function step(c)
-    local k = c.kBlocks * 16
-    return k % 128 == 0 and 128 or k % 64 == 0 and 64 or 16
-end
-
-local function steps(c)
-    return c.kBlocks * 16 // step(c)
-end
-
 return provider "moe/nvfp4_gemm1" {
     doc = "codes2, scales2 = nvfp4(silu(x w_gate^T gate_alpha) * (x w_up^T up_alpha)) of every "
         .. "route, fp32 accumulation",
@@ -40,7 +31,8 @@ return provider "moe/nvfp4_gemm1" {
                         doc = "steps a warp holds in registers" },
         const "kSlices" { type = "int", tactic = true, min = 1, max = 64,
                           doc = "slices of 16 intermediate columns of a block" },
-        const "kStep" { type = "int", value = step, doc = "k of one quad's load: 128, 64 or 16" },
+        const "kStep" { type = "int", value = routed.nvfp4_step,
+                        doc = "k of one quad's load: 128, 64 or 16" },
     },
     args = {
         arg "codes" { dir = "in", dtype = "u8", shape = { "kRows", "kCodeBytes" },
@@ -84,11 +76,10 @@ return provider "moe/nvfp4_gemm1" {
         }
     end,
     tactics = function(c, arch)
-        return routed.tactics(steps(c), c.kOutBlocks * 16,
-            { { 16, 2 }, { 8, 2 }, { 8, 4 }, { 4, 2 }, { 16, 1 }, { 8, 1 }, { 4, 1 } })
+        return routed.tactics(routed.nvfp4_steps(c), c.kOutBlocks * 16, routed.nvfp4_wishes)
     end,
     default = function(c, arch)
-        return routed.rule(arch, steps(c), 2, routed.slices(c.kOutBlocks * 16))
+        return routed.rule(arch, routed.nvfp4_steps(c), 2, routed.slices(c.kOutBlocks * 16))
     end,
     unsupported = function(c, arch)
         if c.kCodeBytes ~= c.kBlocks * 8 or c.kOutBytes ~= c.kOutBlocks * 8 then

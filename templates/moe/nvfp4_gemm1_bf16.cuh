@@ -6,50 +6,8 @@
 #define LATHE_MOE_NVFP4_GEMM1_BF16_CUH
 
 #include "moe/nvfp4.cuh"
-#include "moe/nvfp4_slices.cuh"
 #include "moe/routed.cuh"
 #include "prims.cuh"
-
-// The warp's steps of the column's token; zero where there is none (null).
-template <class C>
-__device__ __forceinline__ void nvfp4_gemm1_bf16_tokens(u32 (&tokens)[C::kHeld][C::kStep / 8],
-                                                        const bf16 *token, u32 pass) {
-    constexpr u32 kSteps = C::kBlocks * 16 / C::kStep;
-#pragma unroll
-    for (int held = 0; held < C::kHeld; ++held) {
-        const u32 step = nvfp4_gemm1_step<C>(pass, held);
-#pragma unroll
-        for (int i = 0; i < C::kStep / 8; ++i)
-            tokens[held][i] = 0;
-        if (token != nullptr && step < kSteps)
-            nvfp4_load_bf16<C::kStep>(tokens[held], token + step * u32(C::kStep), lane_id() % 4);
-    }
-}
-
-// Adds the warps' sums of a slice, applies the scales and SwiGLU and writes rows `first` to `limit`
-// - 1, two columns a thread.
-template <class C>
-__device__ __forceinline__ void nvfp4_gemm1_bf16_finish(const float *buffer, float gate_alpha,
-                                                        float up_alpha, u32 first, u32 limit,
-                                                        u32 slice, bf16 *act) {
-    for (u32 i = thread_id(); i < u32(8 * kRoutedTokens); i += u32(C::kWarps * 32)) {
-        const u32 column = i % 8 * 2;
-        const u32 token = i / 8;
-        if (first + token >= limit)
-            continue;
-        float v[2];
-#pragma unroll
-        for (u32 j = 0; j < 2; ++j) {
-            const float gate = routed_sum<C::kWarps>(buffer, 0, token, column + j) *
-                               kNvfp4WeightProduct * gate_alpha;
-            const float up = routed_sum<C::kWarps>(buffer, 1, token, column + j) *
-                             kNvfp4WeightProduct * up_alpha;
-            v[j] = gate * sigmoid_f32(gate) * up;
-        }
-        bf16 *out = act + u64(first + token) * C::kColumns + slice * 16 + column;
-        *reinterpret_cast<u32 *>(out) = pack_bf16(v[0], v[1]);
-    }
-}
 
 template <class C>
 __device__ void nvfp4_gemm1_bf16(const bf16 *h1, const u8 *w13, const e4m3 *w13_scales,
@@ -61,77 +19,21 @@ __device__ void nvfp4_gemm1_bf16(const bf16 *h1, const u8 *w13, const e4m3 *w13_
                   "weights and activations of one width");
     static_assert(C::kPermuted > C::kMaxCtas * C::kTile, "tokens of all tiles");
     static_assert(C::kMaxRows >= C::kMaxCtas * C::kTile, "rows of all tiles");
-    static_assert(C::kTile % kRoutedTokens == 0, "a tile is whole groups of eight tokens");
     constexpr u32 kSteps = C::kBlocks * 16 / C::kStep;
-    constexpr u32 kAll = C::kColumns / 16;
-    constexpr u32 kPasses = (kSteps + C::kHeld * C::kWarps - 1) / (C::kHeld * C::kWarps);
 
     grid_trigger();
     grid_wait();
-    const u32 tile = block_id();
-    if (tile >= u32(ctas[0]))
+    if (block_id() >= u32(ctas[0]))
         return;
-    const u32 expert = u32(cta_expert[tile]);
-    const u32 limit = u32(cta_limit[tile]);
-    const u32 begin = block_id_y() * u32(C::kSlices);
-    const u32 end = begin + C::kSlices < kAll ? begin + C::kSlices : kAll;
-    const u32 units = (end - begin) * kPasses; // a unit is one pass over k of one slice
-    const float gate_scalar = bits_float(load_weight4(gate_alpha + expert));
-    const float up_scalar = bits_float(load_weight4(up_alpha + expert));
-    float *shared = reinterpret_cast<float *>(dynamic_shared()); // two buffers, used in turn
-    u32 turn = 0;
-
-    const u64 weight_row = u64(expert) * C::kGateUp + lane_id() / 4;
-    const u8 *w_codes = w13 + weight_row * C::kCodeBytes;
-    const e4m3 *w_scales = w13_scales + weight_row * C::kBlocks;
-
-    for (u32 first = tile * C::kTile; first < limit && first < (tile + 1) * C::kTile;
-         first += kRoutedTokens) {
-        Nvfp4Piece<C::kStep> w[C::kHeld][4];
-#pragma unroll
-        for (int held = 0; held < C::kHeld; ++held)
-            if (nvfp4_gemm1_step<C>(0, held) < kSteps)
-                nvfp4_gemm1_fetch<C>(w[held], w_codes, w_scales, begin,
-                                     nvfp4_gemm1_step<C>(0, held));
-        const bf16 *token = nullptr; // of this lane's column, where it has one
-        if (first + lane_id() / 4 < limit)
-            token = h1 + u64(permuted_to_token[first + lane_id() / 4]) * C::kWidth;
-        u32 tokens[C::kHeld][C::kStep / 8];
-        float gate[4];
-        float up[4];
-        for (u32 unit = 0; unit < units; ++unit) {
-            const u32 pass = unit % kPasses;
-            const u32 next_pass = (unit + 1) % kPasses;
-            const u32 next_slice = begin + (unit + 1) / kPasses;
-            if (kPasses > 1 || unit == 0)
-                nvfp4_gemm1_bf16_tokens<C>(tokens, token, pass);
-            if (pass == 0) {
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    gate[i] = up[i] = 0;
-            }
-#pragma unroll
-            for (int held = 0; held < C::kHeld; ++held) {
-                if (nvfp4_gemm1_step<C>(pass, held) < kSteps) {
-                    nvfp4_multiply<C::kStep>(gate, w[held][0], w[held][1], tokens[held]);
-                    nvfp4_multiply<C::kStep>(up, w[held][2], w[held][3], tokens[held]);
-                }
-                // The registers are free: the next unit's weights travel while this one is
-                // finished.
-                if (unit + 1 < units && nvfp4_gemm1_step<C>(next_pass, held) < kSteps)
-                    nvfp4_gemm1_fetch<C>(w[held], w_codes, w_scales, next_slice,
-                                         nvfp4_gemm1_step<C>(next_pass, held));
-            }
-            if (next_pass == 0) {
-                const u32 slice = begin + unit / kPasses;
-                float *buffer = shared + (turn++ & 1) * u32(C::kWarps * 2 * kRoutedSums);
-                routed_store(buffer, gate, up);
-                block_sync();
-                nvfp4_gemm1_bf16_finish<C>(buffer, gate_scalar, up_scalar, first, limit, slice,
-                                           act);
-            }
-        }
-    }
+    const RoutedTile tile = routed_tile<C>(cta_expert, cta_limit);
+    const float gate_scalar = bits_float(load_weight4(gate_alpha + tile.expert));
+    const float up_scalar = bits_float(load_weight4(up_alpha + tile.expert));
+    const u64 row = u64(tile.expert) * C::kGateUp + lane_id() / 4;
+    const Nvfp4Weights<C::kStep, C::kBlocks, 16, C::kGateUp / 2> weights = {
+        w13 + row * C::kCodeBytes, w13_scales + row * C::kBlocks};
+    const RoutedTokens<C::kStep, C::kWidth> tokens = {h1};
+    const RoutedSwiglu<C, C::kColumns> out = {kNvfp4WeightProduct, gate_scalar, up_scalar, act};
+    routed_gemm<C, kSteps, C::kColumns / 16>(tile, weights, tokens, permuted_to_token, out);
 }
 
 #endif

@@ -3,15 +3,6 @@
 
 local routed = include "moe/routed.lua"
 
-local function step(c)
-    local k = c.kBlocks * 16
-    return k % 128 == 0 and 128 or k % 64 == 0 and 64 or 16
-end
-
-local function steps(c)
-    return c.kBlocks * 16 // step(c)
-end
-
 return provider "moe/nvfp4_gemm1_bf16" {
     doc = "act = r16(silu(x w_gate^T gate_alpha) * (x w_up^T up_alpha)) of every route, fp32 "
         .. "accumulation",
@@ -39,7 +30,8 @@ return provider "moe/nvfp4_gemm1_bf16" {
                         doc = "steps a warp holds in registers" },
         const "kSlices" { type = "int", tactic = true, min = 1, max = 64,
                           doc = "slices of 16 intermediate columns of a block" },
-        const "kStep" { type = "int", value = step, doc = "k of one quad's load: 128, 64 or 16" },
+        const "kStep" { type = "int", value = routed.nvfp4_step,
+                        doc = "k of one quad's load: 128, 64 or 16" },
     },
     args = {
         arg "h1" { dir = "in", dtype = "bf16", shape = { "kRows", "kWidth" },
@@ -79,13 +71,12 @@ return provider "moe/nvfp4_gemm1_bf16" {
         }
     end,
     tactics = function(c, arch)
-        return routed.tactics(steps(c), c.kColumns,
-            { { 16, 2 }, { 8, 2 }, { 8, 4 }, { 4, 2 }, { 16, 1 }, { 8, 1 }, { 4, 1 } })
+        return routed.tactics(routed.nvfp4_steps(c), c.kColumns, routed.nvfp4_wishes)
     end,
     default = function(c, arch)
         local host = arch.name == "host"
         local slices = routed.slices(c.kColumns)
-        return routed.fit(steps(c), host and 4 or 16, host and 1 or 2, slices)
+        return routed.fit(routed.nvfp4_steps(c), host and 4 or 16, host and 1 or 2, slices)
     end,
     unsupported = function(c, arch)
         if c.kCodeBytes ~= c.kBlocks * 8 or c.kWidth ~= c.kBlocks * 16 then

@@ -3,15 +3,6 @@
 
 local routed = include "moe/routed.lua"
 
-local function step(c)
-    local k = c.kBlocks * 16
-    return k % 128 == 0 and 128 or k % 64 == 0 and 64 or 16
-end
-
-local function steps(c)
-    return c.kBlocks * 16 // step(c)
-end
-
 return provider "moe/nvfp4_gemm2" {
     doc = "rows = r16(act w2^T alpha) of every route, fp32 accumulation",
     parts = { "nvfp4_gemm2" },
@@ -34,7 +25,8 @@ return provider "moe/nvfp4_gemm2" {
                         doc = "steps a warp holds in registers" },
         const "kSlices" { type = "int", tactic = true, min = 1, max = 64,
                           doc = "slices of 32 output columns of a block" },
-        const "kStep" { type = "int", value = step, doc = "k of one quad's load: 128, 64 or 16" },
+        const "kStep" { type = "int", value = routed.nvfp4_step,
+                        doc = "k of one quad's load: 128, 64 or 16" },
     },
     args = {
         arg "codes2" { dir = "in", dtype = "u8", shape = { "kMaxRows", "kCodeBytes" },
@@ -72,11 +64,10 @@ return provider "moe/nvfp4_gemm2" {
         }
     end,
     tactics = function(c, arch)
-        return routed.tactics(steps(c), c.kWidth,
-            { { 16, 2 }, { 8, 2 }, { 8, 4 }, { 4, 2 }, { 16, 1 }, { 8, 1 }, { 4, 1 } })
+        return routed.tactics(routed.nvfp4_steps(c), c.kWidth, routed.nvfp4_wishes)
     end,
     default = function(c, arch)
-        return routed.rule(arch, steps(c), 2, routed.slices(c.kWidth))
+        return routed.rule(arch, routed.nvfp4_steps(c), 2, routed.slices(c.kWidth))
     end,
     unsupported = function(c, arch)
         if c.kCodeBytes ~= c.kBlocks * 8 then

@@ -12,6 +12,29 @@ local function warps(runs, most)
     return n
 end
 
+-- k of one quad's load of NVFP4 rows of kBlocks blocks of 16, and how many such steps there are.
+function routed.nvfp4_step(c)
+    local k = c.kBlocks * 16
+    return k % 128 == 0 and 128 or k % 64 == 0 and 64 or 16
+end
+
+function routed.nvfp4_steps(c)
+    return c.kBlocks * 16 // routed.nvfp4_step(c)
+end
+
+-- The same of bf16 rows of kWidth values.
+function routed.bf16_step(c)
+    return c.kWidth % 32 == 0 and 32 or 16
+end
+
+function routed.bf16_steps(c)
+    return c.kWidth // routed.bf16_step(c)
+end
+
+-- Tactics worth trying: pairs of warps and held steps.
+routed.nvfp4_wishes = { { 16, 2 }, { 8, 2 }, { 8, 4 }, { 4, 2 }, { 16, 1 }, { 8, 1 }, { 4, 1 } }
+routed.bf16_wishes = { { 16, 4 }, { 16, 2 }, { 8, 4 }, { 8, 2 }, { 4, 4 }, { 8, 1 }, { 4, 1 } }
+
 -- What is left of a wish after fitting it to the number of steps.
 function routed.fit(steps, most, held, slices)
     held = math.min(held, steps)

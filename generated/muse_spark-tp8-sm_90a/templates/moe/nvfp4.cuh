@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVFP4 operands of the tensor core. The sum over k runs in any order, so each lane of a quad takes
-// codes that are neighbours in memory, and a row's weights and a token's activations are cut alike.
+// NVFP4 operands of the tensor core, weights and activations cut alike.
 // A piece is what one lane holds of one row over kStep consecutive k:
 //   kStep 128: 16 bytes, two blocks of 16 codes | 64: 8 bytes, one block | 16: 2 bytes, a quarter
 //   of a block.
@@ -9,11 +8,13 @@
 #ifndef LATHE_MOE_NVFP4_CUH
 #define LATHE_MOE_NVFP4_CUH
 
+#include "moe/routed.cuh"
 #include "prims.cuh"
 
 constexpr float kNvfp4Lift =
-    3.3230699894622897e35f;               // 2^118: what is missing to 2^-126 * 2^118 = 2^-8
-constexpr float kNvfp4Product = 65536.0f; // restores a sum of products
+    3.3230699894622897e35f;                   // 2^118: what is missing to 2^-126 * 2^118 = 2^-8
+constexpr float kNvfp4Product = 65536.0f;     // restores a sum of products
+constexpr float kNvfp4WeightProduct = 256.0f; // the same with bf16 activations
 
 template <int kStep>
 struct Nvfp4Piece {
@@ -90,34 +91,57 @@ __device__ __forceinline__ float nvfp4_value(u32 word, int index, float scale) {
 
 // All pairs of a piece as bf16, two values a word.
 template <int kStep>
-__device__ __forceinline__ void nvfp4_expand(u32 (&pairs)[kStep / 8], const Nvfp4Piece<kStep> &p) {
+__device__ __forceinline__ RoutedPairs<kStep> nvfp4_expand(const Nvfp4Piece<kStep> &p) {
+    RoutedPairs<kStep> out;
     float scale = nvfp4_scale(p.scales, 0);
 #pragma unroll
     for (int i = 0; i < kStep / 8; ++i) {
         if (i == 8) // the second block
             scale = nvfp4_scale(p.scales, 1);
         const u32 word = p.codes[i / 4];
-        pairs[i] =
+        out.pairs[i] =
             pack_bf16(nvfp4_value(word, 2 * i % 8, scale), nvfp4_value(word, 2 * i % 8 + 1, scale));
     }
+    return out;
 }
 
-// sum += 16 rows of weights times 8 tokens over one step: `low` is row lane / 4, `high` eight rows
-// further.
-template <int kStep>
-__device__ __forceinline__ void nvfp4_multiply(float (&sum)[4], const Nvfp4Piece<kStep> &low,
-                                               const Nvfp4Piece<kStep> &high,
-                                               const u32 (&tokens)[kStep / 8]) {
-    u32 a[kStep / 8];
-    u32 b[kStep / 8];
-    nvfp4_expand<kStep>(a, low);
-    nvfp4_expand<kStep>(b, high);
+// Weights of the routed GEMMs, as the checkpoint has them: rows of kBlocks blocks; a slice is
+// kSlice rows further than the one before, its second set of 16 rows kSet rows further than its
+// first. `codes` and `scales` point at row lane / 4 of the expert.
+template <int kStep, int kBlocks, int kSlice, int kSet>
+struct Nvfp4Weights {
+    using Piece = Nvfp4Piece<kStep>;
+    const u8 *codes;
+    const e4m3 *scales;
+
+    __device__ __forceinline__ void load(Piece (&w)[4], u32 slice, u32 step) const {
+        const u8 *from = codes + slice * u32(kSlice * kBlocks * 8) + step * u32(kStep / 2);
+        const e4m3 *from_scales = scales + slice * u32(kSlice * kBlocks) + step * u32(kStep / 16);
 #pragma unroll
-    for (int i = 0; i < kStep / 8; i += 2) {
-        const u32 rows[4] = {a[i], b[i], a[i + 1], b[i + 1]};
-        const u32 columns[2] = {tokens[i], tokens[i + 1]};
-        mma_bf16(sum, rows, columns);
+        for (int i = 0; i < 4; ++i) {
+            const u32 row = u32(i / 2 * kSet + i % 2 * 8);
+            nvfp4_load_weight<kStep>(w[i], from + row * u32(kBlocks * 8),
+                                     from_scales + row * u32(kBlocks), lane_id() % 4);
+        }
     }
-}
+
+    static __device__ __forceinline__ RoutedPairs<kStep> pairs(const Piece &w) {
+        return nvfp4_expand<kStep>(w);
+    }
+};
+
+// Activations that another launch quantised: rows of kBlocks blocks.
+template <int kStep, int kBlocks>
+struct Nvfp4Tokens {
+    const u8 *codes;
+    const e4m3 *scales;
+
+    __device__ __forceinline__ void load(RoutedPairs<kStep> &x, u64 row, u32 step) const {
+        Nvfp4Piece<kStep> piece;
+        nvfp4_load<kStep>(piece, codes + row * u32(kBlocks * 8) + step * u32(kStep / 2),
+                          scales + row * u32(kBlocks) + step * u32(kStep / 16), lane_id() % 4);
+        x = nvfp4_expand<kStep>(piece);
+    }
+};
 
 #endif
