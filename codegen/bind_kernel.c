@@ -166,6 +166,31 @@ static void name_parts(const lathe_binder *b, lathe_kernel *k) {
         k->parts[i] = b->launch->parts[i]->name;
 }
 
+static bool leads(const lathe_binder *b) {
+    return b->plan->deployment->invariant && b->variant &&
+           b->variant == lathe_layout_lead(b->plan->deployment);
+}
+
+/* The tactic that the launch has in the leading variant; NULL where nothing is to be followed. */
+static const lathe_tactic *find_lead(const lathe_binder *b) {
+    const lathe_plan *plan = b->plan;
+    for (size_t i = 0; !leads(b) && b->variant && i < plan->lead_count; i++)
+        if (plan->leads[i].use == b->launch->use &&
+            strcmp(plan->leads[i].list, b->launch->list) == 0 &&
+            strcmp(plan->leads[i].part, b->launch->parts[0]->name) == 0)
+            return plan->kernels[plan->leads[i].kernel].tactics;
+    return NULL;
+}
+
+static void note_lead(const lathe_binder *b, size_t kernel) {
+    lathe_plan *plan = b->plan;
+    if (!leads(b) || b->provider->collective)
+        return;
+    plan->leads = lathe_arena_grow(plan->arena, plan->leads, plan->lead_count, sizeof *plan->leads);
+    plan->leads[plan->lead_count++] =
+        (lathe_lead){b->launch->use, b->launch->list, b->launch->parts[0]->name, kernel};
+}
+
 static void make_kernel(lathe_binder *b, lathe_kernel *k) {
     k->provider = b->provider;
     k->list = b->launch->list;
@@ -181,6 +206,8 @@ static void make_kernel(lathe_binder *b, lathe_kernel *k) {
                                  .provider = b->provider,
                                  .constants = b->constants,
                                  .rows = k->rows,
+                                 .invariant = b->plan->deployment->invariant && b->variant,
+                                 .lead = find_lead(b),
                                  .where = b->launch->use->where,
                                  .launch = lathe_bind_describe(b->arena, b->launch)};
     k->tactics = lathe_tactic_choose(&choice, &k->tactic_count, &k->why);
@@ -206,6 +233,7 @@ size_t lathe_bind_kernel(lathe_binder *b) {
             b->args[a].shape = k->args[a].shape;
             b->args[a].mailbox = k->args[a].mailbox;
         }
+        note_lead(b, i);
         return i;
     }
     lathe_kernel kernel = {.name = key}; /* replaced when all kernels are known */
@@ -213,5 +241,6 @@ size_t lathe_bind_kernel(lathe_binder *b) {
     plan->kernels =
         lathe_arena_grow(plan->arena, plan->kernels, plan->kernel_count, sizeof *plan->kernels);
     plan->kernels[plan->kernel_count] = kernel;
+    note_lead(b, plan->kernel_count);
     return plan->kernel_count++;
 }

@@ -79,12 +79,14 @@ static void read_aux(lathe_arena *arena, const lathe_table *t, lathe_deployment 
 }
 
 static lathe_deployment read_deployment(lathe_arena *arena, const lathe_table *t) {
-    lathe_tree_check(arena, t, "aux max_context name page_tokens provide set tp variants", false);
+    lathe_tree_check(arena, t, "aux invariant max_context name page_tokens provide set tp variants",
+                     false);
     lathe_deployment d = {.where = t->where, .table = t};
     d.name = lathe_tree_string(arena, t, "name");
     d.tp = lathe_tree_integer(arena, t, "tp", 1, 1024);
     d.max_context = lathe_tree_integer(arena, t, "max_context", 1, (int64_t)1 << 30);
     d.page_tokens = lathe_tree_integer(arena, t, "page_tokens", 1, 65536);
+    d.invariant = lathe_tree_boolean_or(arena, t, "invariant", false);
     (void)lathe_tree_table(arena, t, "set");
     read_aux(arena, t, &d);
     read_variants(arena, t, &d);
@@ -135,6 +137,14 @@ lathe_layout *lathe_layout_read(lathe_lua *lua, const char *shown, const lathe_n
                                 new->tp);
     }
     return layout;
+}
+
+const lathe_variant *lathe_layout_lead(const lathe_deployment *d) {
+    const lathe_variant *lead = d->variants;
+    for (size_t v = 1; v < d->variant_count; v++)
+        if (d->variants[v].rows > lead->rows)
+            lead = &d->variants[v];
+    return lead;
 }
 
 static const char *list_deployments(lathe_arena *arena, const lathe_layout *layout) {

@@ -30,6 +30,7 @@ typedef struct {
     const lathe_table *aux; /* layer numbers, ascending */
     lathe_variant *variants;
     size_t variant_count;
+    bool invariant; /* a row's bits depend on no other row, nor on the variant */
     lathe_use *uses;
     size_t use_count;
 } lathe_deployment;
@@ -149,6 +150,9 @@ typedef struct {
 
 /* Reads what a layout file returned. */
 lathe_layout *lathe_layout_read(lathe_lua *lua, const char *shown, const lathe_node *returned);
+
+/* The variant of the most rows, whose tactics all variants of an invariant deployment take. */
+const lathe_variant *lathe_layout_lead(const lathe_deployment *deployment);
 
 /* The deployment of that TP size and name. Where there is none, says which the layout has and, for
  * a TP size no deployment has, why the model cannot be split so. */

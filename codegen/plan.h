@@ -100,6 +100,13 @@ typedef struct {
     lathe_ops *kinds; /* by the model's kinds; unused ones are empty */
 } lathe_variant_ops;
 
+/* Of an invariant deployment: the kernel of a launch in the variant that the others follow. */
+typedef struct {
+    const lathe_use *use;
+    const char *list, *part; /* the first */
+    size_t kernel;
+} lathe_lead;
+
 typedef struct {
     lathe_lua *lua;
     lathe_arena *arena;
@@ -119,6 +126,8 @@ typedef struct {
     size_t mailbox_count;
     lathe_early_pair *early;
     size_t early_count;
+    lathe_lead *leads;
+    size_t lead_count;
     lathe_ops prepare;
     lathe_ops probe;             /* empty: none */
     lathe_variant_ops *variants; /* by the deployment's variants */

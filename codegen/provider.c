@@ -89,8 +89,8 @@ static void read_source(lathe_arena *arena, const lathe_table *t, lathe_const *c
 }
 
 static lathe_const read_constant(lathe_arena *arena, const lathe_table *t) {
-    lathe_tree_check(arena, t, "default doc from has max min option ranks tactic type value",
-                     false);
+    lathe_tree_check(arena, t,
+                     "default doc from has max min neutral option ranks tactic type value", false);
     lathe_const c = {.where = t->where, .name = t->name};
     const char *type = lathe_tree_string(arena, t, "type");
     c.real = strcmp(type, "float") == 0;
@@ -99,6 +99,9 @@ static lathe_const read_constant(lathe_arena *arena, const lathe_table *t) {
     if (!is_identifier(t->name))
         fail(arena, t, "allowed: a name like kTile", "");
     read_source(arena, t, &c);
+    c.neutral = lathe_tree_boolean_or(arena, t, "neutral", false);
+    if (c.neutral && c.source != LATHE_CONST_TACTIC)
+        fail(arena, t, "field 'neutral': allowed with 'tactic'", "");
     c.otherwise = number_or_nil(arena, t, "default");
     c.min = number_or_nil(arena, t, "min");
     c.max = number_or_nil(arena, t, "max");

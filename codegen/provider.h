@@ -25,6 +25,7 @@ typedef struct {
     lathe_node value;     /* function */
     lathe_node otherwise; /* default; nil: none */
     lathe_node min, max;  /* nil: none */
+    bool neutral;         /* of a tactic: no bit of a result depends on it */
     const char *doc;
 } lathe_const;
 

@@ -369,6 +369,19 @@ lathe_tactic *lathe_tactic_list(const lathe_choice *choice, size_t *count, const
     return tactics;
 }
 
+/* The lead's constants; of the neutral ones those that would be chosen here. */
+static lathe_tactic follow(const lathe_choice *choice, const lathe_tactic *own) {
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    const lathe_provider *p = choice->provider;
+    lathe_table *t = lathe_tree_make(arena);
+    for (size_t i = 0; i < p->constant_count; i++)
+        if (p->constants[i].source == LATHE_CONST_TACTIC)
+            lathe_tree_set_integer(
+                arena, t, p->constants[i].name,
+                (p->constants[i].neutral ? own : choice->lead)->constants[i].integer);
+    return make_tactic(choice, t, p->otherwise.where, "that of the variant of the most rows");
+}
+
 lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, const char **why) {
     lathe_arena *arena = lathe_lua_arena(choice->lua);
     check_supported(choice, choice->constants);
@@ -390,5 +403,11 @@ lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, con
            : choice->table ? lathe_arena_print(arena, "the spec's rule, no entry in %s for it",
                                                lathe_tactic_file(choice->table))
                            : "the spec's rule, no table was asked for";
+    if (choice->invariant)
+        *count = 1;
+    if (choice->lead) {
+        tactics[0] = follow(choice, &tactics[0]);
+        *why = "that of the variant of the most rows, so that a row's bits are the same in all";
+    }
     return tactics;
 }

@@ -57,12 +57,15 @@ typedef struct {
     const lathe_provider *provider;
     const lathe_bound *constants; /* all but tactic and computed ones known */
     int64_t rows;                 /* of the step; 0 in `prepare` */
+    bool invariant;               /* one tactic only, the same in all variants */
+    const lathe_tactic *lead;     /* that of the leading variant; NULL: this is it */
     lathe_where where;            /* of the use */
     const char *launch;           /* how messages call the launch */
 } lathe_choice;
 
 /* The tactics in order of preference, the spec's default last; `why` says why. Fails where one
- * exceeds the architecture, or the spec calls the shape unsupported. */
+ * exceeds the architecture, or the spec calls the shape unsupported. With `lead` the only one: the
+ * lead's constants, but for the neutral ones. */
 lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, const char **why);
 
 /* All tactics that the spec has for the shape, in its order, then those of its rule that are none

@@ -444,7 +444,9 @@ void lathe_wire(lathe_plan *plan) {
     memcpy(after_prepare, w.states, m->datum_count * sizeof *after_prepare);
     const lathe_deployment *d = plan->deployment;
     plan->variants = lathe_arena_alloc(w.arena, d->variant_count + 1, sizeof *plan->variants);
-    for (size_t v = 0; v < d->variant_count; v++) {
+    const size_t first = d->invariant ? (size_t)(lathe_layout_lead(d) - d->variants) : 0;
+    for (size_t i = 0; i < d->variant_count; i++) { /* the one that others follow comes first */
+        const size_t v = i == 0 ? first : i <= first ? i - 1 : i;
         w.variant = &d->variants[v];
         wire_variant(&w, after_prepare, &plan->variants[v]);
     }

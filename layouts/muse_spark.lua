@@ -17,12 +17,15 @@ local size = {
 -- weights that they were packed from: 109 GB a rank at 8.
 local function serve(tp, name)
     local packed = tp >= 8 and not name
+    local invariant = name == "invariant"
     return deployment { tp = tp, name = name, max_context = 33024, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } },
+                        invariant = invariant,
                         aux = { 1, 16, 30, 44, 59 },
                         set = { head = true, ep = name == "ep", w4a16 = name == "w4a16", by_nccl = name == "nccl",
                                 packed = packed },
                         provide = muse_spark.providers { tp = tp, splits = 1, ep = name == "ep",
-                                                         w4a16 = name == "w4a16", by_nccl = name == "nccl", packed = packed } }
+                                                         w4a16 = name == "w4a16", by_nccl = name == "nccl", packed = packed,
+                                                         invariant = invariant } }
 end
 
 return layout "muse_spark" {
@@ -30,6 +33,7 @@ return layout "muse_spark" {
     deployments = {
         serve(1), serve(2), serve(4), serve(8), serve(16),
         serve(2, "ep"), serve(4, "ep"), serve(8, "ep"), serve(16, "ep"), serve(16, "nccl"),
+        serve(1, "invariant"), serve(2, "invariant"), serve(4, "invariant"), serve(8, "invariant"), serve(16, "invariant"),
         serve(1, "w4a16"), serve(2, "w4a16"), serve(4, "w4a16"), serve(8, "w4a16"), serve(16, "w4a16"),
     },
     model = function(d)

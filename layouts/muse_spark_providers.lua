@@ -89,14 +89,17 @@ local function pick(table_of, name, what)
 end
 
 -- A boundary that pushes by itself waits for fewer launches, a published product overlaps its pushes; the pushes of a rank grow
--- with the ranks, and from 16 on the library's sum is left to itself.
+-- with the ranks, and from 16 on the library's sum is left to itself; its order may change with the number of rows.
 local function attention_way(c)
-    return c.attention or c.by_nccl and "library" or c.tp < 8 and "push" or c.tp < 16 and "publish" or "library"
+    if c.attention or c.by_nccl then
+        return c.attention or "library"
+    end
+    return c.tp < 8 and "push" or (c.tp < 16 or c.invariant) and "publish" or "library"
 end
 
 -- `c`: tp; splits (1: products leave K-split sums); by_nccl: the library sums and gathers everything (the model's `set.by_nccl` says so
--- too); attention ("push", "publish", "library"), unpooler ("publish", "library"), which stand for the sum of attention and the
--- columns of the unpooler on several ranks.
+-- too); invariant (true: a row's sums have one order whatever the batch); attention ("push", "publish", "library"), unpooler
+-- ("publish", "library"), which stand for the sum of attention and the columns of the unpooler on several ranks.
 local function dense_providers(c)
     local partials, list = { partials = c.splits }, {}
     if c.tp == 1 then
@@ -110,7 +113,7 @@ local function dense_providers(c)
         use "boundary/norm" { parts = { "in.norm" } }, -- of the first layer, where nothing precedes it
         use "gemm/skinny" { parts = { "attn.qkv" }, options = partials },
         use "attention/qkv_front" { parts = { "attn.rope", "attn.insert" } },
-        use "attention/paged" { parts = { "attn.core", "attn.gated" } },
+        use "attention/paged" { parts = { "attn.core", "attn.gated" }, options = { anchored = c.invariant and 1 or 0 } },
         use "head/logits" { parts = { "head.logits", "head.cap" } },
         use "prepare/residual_gate" { parts = { "prepare.attn_gate" } },
         use "prepare/residual_gate" { parts = { "prepare.ffn_gate" } },

@@ -170,7 +170,7 @@ static double gain_value(tensor *t, uint64_t i) {
 /* Of a residual: calm branches weigh little, unkind ones reach the clamp at either end. */
 static double gate_value(tensor *t, uint64_t i) {
     if (!t->is.unkind)
-        return 0.3 * normal_at(t, i) - 0.9;
+        return 0.3 * normal_at(t, i) - 1.2;
     const uint64_t b = bits_of(t, SALT_OUTLIER, i);
     if (b % 10 == 0)
         return (b >> 32) & 1 ? 9 : -9;

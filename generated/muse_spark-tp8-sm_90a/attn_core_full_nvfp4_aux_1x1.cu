@@ -33,13 +33,15 @@ struct AttnCoreFullNvfp4Aux1x1 {
     static constexpr float kScale = 0.6841258107984375f;
     // layouts/muse_spark_model.lua:335, eps of attn.gated
     static constexpr float kEps = 1e-05f;
-    // templates/attention/paged.lua:53, rule
+    // layouts/muse_spark_providers.lua:116, option anchored
+    static constexpr int kAnchored = 0;
+    // templates/attention/paged.lua:55, rule
     static constexpr int kWarps = 8;
-    // templates/attention/paged.lua:53, rule
+    // templates/attention/paged.lua:55, rule
     static constexpr int kTiles = 1;
-    // templates/attention/paged.lua:53, rule
+    // templates/attention/paged.lua:55, rule
     static constexpr int kSplits = 33;
-    // templates/attention/paged.lua:112, computed
+    // templates/attention/paged.lua:116, computed
     static constexpr int kSlices = 1;
 };
 

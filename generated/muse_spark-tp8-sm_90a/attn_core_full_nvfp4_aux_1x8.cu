@@ -33,13 +33,15 @@ struct AttnCoreFullNvfp4Aux1x8 {
     static constexpr float kScale = 0.6841258107984375f;
     // layouts/muse_spark_model.lua:335, eps of attn.gated
     static constexpr float kEps = 1e-05f;
+    // layouts/muse_spark_providers.lua:116, option anchored
+    static constexpr int kAnchored = 0;
     // layouts/tactics/h200.lua:110
     static constexpr int kWarps = 8;
     // layouts/tactics/h200.lua:110
     static constexpr int kTiles = 1;
     // layouts/tactics/h200.lua:110
     static constexpr int kSplits = 16;
-    // templates/attention/paged.lua:112, computed
+    // templates/attention/paged.lua:116, computed
     static constexpr int kSlices = 4;
 };
 

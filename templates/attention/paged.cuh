@@ -29,11 +29,20 @@ struct PagedShape {
 // What one block does. Chunks are numbered from the start of the context.
 struct PagedWork {
     int request, kv_head, slice, length; // length: keys of the request
-    int live, split;                     // splits that have keys; this block's
-    int chunk, chunk_end;
+    int live, split;                     // splits that take part; this block's
+    int chunk, chunk_end;                // of the block's first warp
+    int begin;                           // first chunk that some query sees
 };
 
-// Divides the visible chunks among the splits by whole rounds of the block's warps.
+// Chunks from one of a warp's turns to its next.
+template <class C>
+__device__ __forceinline__ constexpr int paged_turn() {
+    return C::kAnchored != 0 ? C::kWarps * C::kSplits : C::kWarps;
+}
+
+// Divides the visible chunks among the splits by whole rounds of the block's warps. Anchored splits
+// take turns as their warps do, and all take part whether they have keys or not: a warp or a split
+// without any adds nothing to a sum.
 template <class C>
 __device__ __forceinline__ PagedWork paged_divide(const int *seq_lens) {
     using Shape = PagedShape<C>;
@@ -46,6 +55,13 @@ __device__ __forceinline__ PagedWork paged_divide(const int *seq_lens) {
     const int first_key = C::kWindow > 0 ? work.length - Shape::kQ - C::kWindow + 1 : 0;
     const int begin = first_key > 0 ? first_key / kPagedChunk : 0;
     const int end = work.length > 0 ? (work.length + kPagedChunk - 1) / kPagedChunk : 0;
+    work.begin = begin;
+    if constexpr (C::kAnchored != 0) {
+        work.live = end > 0 ? C::kSplits : 0;
+        work.chunk = begin - begin % paged_turn<C>() + work.split * C::kWarps;
+        work.chunk_end = end;
+        return work;
+    }
     const int rounds = (end - begin + C::kWarps - 1) / C::kWarps;
     work.live = rounds < C::kSplits ? rounds : C::kSplits;
     const int each = rounds / C::kSplits;
@@ -82,15 +98,23 @@ __device__ __forceinline__ void paged_load_queries(PagedQueries<C::kDim> &tile, 
     }
 }
 
-// Loads the warp's chunk number `turn`. The pages of 32 turns are read at once, one a lane.
+// The warp's first chunk.
 template <class C>
-__device__ __forceinline__ void paged_fetch(PagedKeys<C::kDim> &keys, int &pages, int turn,
-                                            int turns, const PagedWork &work, const bf16 *cache,
-                                            const int *table) {
+__device__ __forceinline__ int paged_first(const PagedWork &work) {
+    const int chunk = work.chunk + (int)warp_id();
+    return chunk < work.begin ? chunk + paged_turn<C>() : chunk;
+}
+
+// Loads chunk number `turn` of the warp whose first is `first`. The pages of 32 turns are read at
+// once, one a lane.
+template <class C>
+__device__ __forceinline__ void paged_fetch(PagedKeys<C::kDim> &keys, int &pages, int first,
+                                            int turn, int turns, const PagedWork &work,
+                                            const bf16 *cache, const int *table) {
     constexpr int kPageChunks = C::kPageTokens / kPagedChunk;
-    const int chunk = work.chunk + (int)warp_id() + turn * C::kWarps;
+    const int chunk = first + turn * paged_turn<C>();
     if (turn % 32 == 0 && turn + (int)lane_id() < turns)
-        pages = table[(chunk + (int)lane_id() * C::kWarps) / kPageChunks];
+        pages = table[(chunk + (int)lane_id() * paged_turn<C>()) / kPageChunks];
     const i64 page = warp_shuffle(pages, (u32)turn % 32);
     const i64 token =
         (page * C::kKvHeads + work.kv_head) * C::kPageTokens + chunk % kPageChunks * kPagedChunk;
@@ -103,17 +127,17 @@ __device__ __forceinline__ void paged_walk(PagedQueries<C::kDim> (&tiles)[C::kTi
                                            const PagedWork &work, const bf16 *cache,
                                            const int *table) {
     constexpr int kQ = PagedShape<C>::kQ;
-    const int chunk = work.chunk + (int)warp_id();
-    const int turns = (work.chunk_end - chunk + C::kWarps - 1) / C::kWarps;
+    const int chunk = paged_first<C>(work);
+    const int turns = (work.chunk_end - chunk + paged_turn<C>() - 1) / paged_turn<C>();
     PagedKeys<C::kDim> keys, next;
     int pages = 0;
     if (turns > 0)
-        paged_fetch<C>(next, pages, 0, turns, work, cache, table);
+        paged_fetch<C>(next, pages, chunk, 0, turns, work, cache, table);
     for (int turn = 0; turn < turns; turn++) {
         keys = next;
         if (turn + 1 < turns)
-            paged_fetch<C>(next, pages, turn + 1, turns, work, cache, table);
-        const int key = (chunk + turn * C::kWarps) * kPagedChunk;
+            paged_fetch<C>(next, pages, chunk, turn + 1, turns, work, cache, table);
+        const int key = (chunk + turn * paged_turn<C>()) * kPagedChunk;
         bool edge = key + kPagedChunk > work.length - kQ + 1; // some query does not see some key
         if constexpr (C::kWindow > 0)
             edge = edge || key < work.length - C::kWindow;

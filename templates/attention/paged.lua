@@ -1,7 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Attention of a verify step over the paged cache, then o-norm and gate.
 -- The context is split over blocks. How many splits there are is fixed by the longest context,
--- which keys a split takes by each request's length, so that one graph serves every length.
+-- which keys a split takes by each request's length, so that one graph serves every length. With the
+-- option `anchored` the splits take chunks in turn from the start of the context on: then the order of a
+-- row's sums does not depend on how many rows stand behind it, but every split reads from all pages.
 
 local CHUNK <const> = 16 -- keys a warp takes at a time
 local SPLITS_MAX <const> = 64
@@ -103,9 +105,11 @@ return provider "attention/paged" {
         const "kScale" { type = "float", from = "attention.scale", doc = "factor of q k^T" },
         const "kEps" { type = "float", min = 1e-30, from = "o_norm_gate.eps",
             doc = "added to the mean square of a head" },
+        const "kAnchored" { type = "int", option = "anchored", default = 0, min = 0, max = 1,
+            doc = "1: which warp of which split takes a key follows from the key's position alone" },
         const "kWarps" { type = "int", tactic = true, min = 1, max = 16,
             doc = "warps of a block; they take turns at chunks of keys" },
-        const "kTiles" { type = "int", tactic = true, min = 1, max = 4,
+        const "kTiles" { type = "int", tactic = true, neutral = true, min = 1, max = 4,
             doc = "tiles of 16 query rows of a block" },
         const "kSplits" { type = "int", tactic = true, min = 1, max = SPLITS_MAX,
             doc = "blocks that share the keys of a request" },

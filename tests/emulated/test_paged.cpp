@@ -16,7 +16,7 @@ struct Plain {
     static constexpr int kRows = 8, kRequests = 1, kHeads = 16, kKvHeads = 2, kDim = 64,
                          kPageTokens = 16, kPacked = 128, kTableWidth = 20, kOut = 1024,
                          kWindow = 0, kMaxContext = 320, kWarps = 2, kTiles = 2, kSplits = 2,
-                         kSlices = 2;
+                         kSlices = 2, kAnchored = 0;
     static constexpr float kScale = 0.684125810f, kEps = 1e-5f;
 };
 struct Split1 : Plain {
@@ -58,6 +58,25 @@ struct Wide : Small {
 };
 struct Page64 : Small {
     static constexpr int kPageTokens = 64, kTableWidth = 5, kWindow = 70, kSplits = 3, kWarps = 3;
+};
+
+struct Anchored : Plain {
+    static constexpr int kAnchored = 1;
+};
+struct AnchoredOne : Anchored {
+    static constexpr int kRows = 1, kTiles = 1, kSlices = 1;
+};
+struct AnchoredTwo : Anchored {
+    static constexpr int kRows = 16, kRequests = 2, kTableWidth = 21; // 44 pages: 7 is no divisor
+};
+struct AnchoredWindow : Anchored {
+    static constexpr int kWindow = 40;
+};
+struct AnchoredWindowOne : AnchoredOne {
+    static constexpr int kWindow = 40;
+};
+struct PlainOne : Plain {
+    static constexpr int kRows = 1, kTiles = 1, kSlices = 1;
 };
 
 // Requests of the given lengths over shuffled pages.
@@ -171,6 +190,63 @@ static void check_peak(int length, int key) {
     });
 }
 
+// Row `row` of y for a request of that length alone or, with `companion` > 0, beside one of that
+// length. Weights are about equal and values cancel, so that the o-norm blows up what the order of
+// a sum leaves in its last bits.
+template <class C>
+static std::vector<bf16> row_of(int length, int row, int companion = 0) {
+    std::vector<int> lengths = {length};
+    if (companion > 0)
+        lengths.push_back(companion);
+    Scene<C> scene(lengths);
+    Kernel k("anchored", paged_attention<C>, nullptr);
+    k.in("q", {C::kRows, C::kHeads, C::kDim}).each([&](int, int64_t i) {
+        const int64_t at = i / (C::kHeads * C::kDim), request = at / Scene<C>::kQ;
+        const int64_t n = request == 0 ? length : companion;
+        return noise((n - Scene<C>::kQ + at % Scene<C>::kQ) * 7919 + i % (C::kHeads * C::kDim)) *
+               1e-3;
+    });
+    k.in("cache", {Scene<C>::kPages, C::kKvHeads, C::kPageTokens, C::kPacked})
+        .each([&](int, int64_t i) {
+            const int64_t line = i / C::kPacked; // [page, kv head, token]
+            const int page = static_cast<int>(line / C::kPageTokens / C::kKvHeads);
+            const auto [request, key] =
+                scene.at(page * C::kPageTokens + static_cast<int>(line % C::kPageTokens));
+            const double x =
+                noise((line / C::kPageTokens % C::kKvHeads * 1000 + key) * 331 + i % C::kPacked);
+            return request < 0 ? NAN : i % C::kPacked < C::kDim ? x : x + (key % 2 ? 50 : -50);
+        });
+    k.in("block_tables", {C::kRequests, C::kTableWidth}).raw(scene.tables.data());
+    k.in("seq_lens", {C::kRequests}).raw(scene.lengths.data());
+    k.in("gate", {C::kRows, C::kHeads, C::kDim}).fill(1);
+    k.out("y", {C::kRows, C::kOut});
+    add_workspace<C>(k);
+    k.seeds(1);
+    k.run();
+    const bf16 *y = static_cast<const bf16 *>(k.result("y")) + row * C::kOut;
+    return {y, y + C::kOut};
+}
+
+static bool same_bits(const std::vector<bf16> &a, const std::vector<bf16> &b) {
+    return std::memcmp(a.data(), b.data(), a.size() * sizeof(bf16)) == 0;
+}
+
+// A row's bits with rows behind it, alone, and beside another request; without the option they
+// change, or the test would see nothing.
+static void check_anchored() {
+    int changed = 0;
+    for (int row = 0; row < 8; row++) {
+        const int length = 250 + row; // 250 to 257 keys lie on both sides of a round's end
+        const std::vector<bf16> alone = row_of<AnchoredOne>(length, 0);
+        require(same_bits(row_of<Anchored>(257, row), alone), "row %d with rows behind it", row);
+        require(same_bits(row_of<AnchoredTwo>(257, row, 90), alone), "row %d, two requests", row);
+        require(same_bits(row_of<AnchoredWindow>(257, row), row_of<AnchoredWindowOne>(length, 0)),
+                "row %d, a window", row);
+        changed += !same_bits(row_of<Plain>(257, row), row_of<PlainOne>(length, 0));
+    }
+    require(changed > 0, "without the option every row has the same bits too");
+}
+
 struct Front {
     static constexpr int kRows = 4, kHeads = 4, kKvHeads = 2, kDim = 32, kWidth = 384, kSplits = 0,
                          kPageTokens = 16, kPacked = 64, kRope = 0, kPositions = 0, kThreads = 64;
@@ -249,5 +325,9 @@ int main() {
     check_peak(200, 100);
     check_peak(200, 199);
     check_early();
+    check<Anchored>("anchored", {313});
+    check<Anchored>("anchored, fewer keys than warps", {5});
+    check<AnchoredWindow>("anchored, a window", {315});
+    check_anchored();
     return finish("attention/paged");
 }

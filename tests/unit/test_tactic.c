@@ -60,6 +60,17 @@ Test(tactic, other_shapes_and_rows_take_the_rule) {
     cr_assert(strstr(why_of("up_2x4, "), "the spec's rule"));
 }
 
+/* One tactic, that of the most rows, whatever each variant's own would be. */
+Test(tactic, variants_of_an_invariant_deployment_take_one) {
+    const char *layout =
+        case_replace(case_base(), "deployment {", "deployment { invariant = true,");
+    cr_assert(generate(layout, "measured"), "%s", case_result.message);
+    cr_assert(strstr(why_of("down_2x4, "), "measured, layouts/tactics/measured.lua:9"));
+    cr_assert(strstr(why_of("down_1x1, "), "kSplits=4,kWarps=8: that of the variant of the most"));
+    cr_assert_null(strstr(case_read(case_path("out/step.json")), "_t1.cu"));
+    cr_assert(strstr(case_read(case_path("out/add_1x1.cu")), "kSplits = 4;"));
+}
+
 Test(tactic, unknown_tables) {
     cr_assert_not(generate(case_base(), "none"));
     case_expect_message((const char *const[]){"there is no layouts/tactics/none.lua", NULL});

@@ -128,7 +128,7 @@ __device__ __forceinline__ double synthetic_head(const SyntheticTensor &t, Synth
 
 __device__ __forceinline__ double synthetic_gate(const SyntheticTensor &t, u64 i) {
     if (!t.unkind)
-        return mul_f64(0.3, synthetic_normal(t, i)) - 0.9;
+        return mul_f64(0.3, synthetic_normal(t, i)) - 1.2;
     const u64 b = synthetic_salted(t, kSaltOutlier, i);
     if (b % 10 == 0)
         return (b >> 32) & 1 ? 9.0 : -9.0;
