@@ -97,8 +97,9 @@ static lathe_launch make_launch(lathe_plan *plan, const lathe_part_list *list,
 
 /* Every list of parts that the model has. */
 static const lathe_part_list *list_at(const lathe_model *m, size_t i) {
-    const lathe_part_list *ends[] = {&m->prepare, &m->prologue, &m->epilogue, &m->probe.list};
-    return i < 4 ? ends[i] : i - 4 < m->kind_count ? &m->kinds[i - 4] : NULL;
+    const lathe_part_list *others[] = {&m->prepare, &m->prologue, &m->epilogue, &m->probe.list};
+    const size_t count = sizeof others / sizeof *others;
+    return i < count ? others[i] : i - count < m->kind_count ? &m->kinds[i - count] : NULL;
 }
 
 /* Whether one of the first `lists` has it. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Checks one launch on its real inputs. Before it, outputs and free workspaces are poisoned, so
  * that an element that is not written or is read too early cannot pass; after it, inputs must be
- * unchanged and zeroed workspaces zero. */
+ * unchanged, zeroed workspaces zero, and the rest of a larger buffer poison still. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,8 +97,11 @@ static lathe_status prepare_value(trial *t, int rank, int index) {
 static lathe_status prepare_values(trial *t) {
     lathe_status status = LATHE_OK;
     for (int rank = 0; rank < t->c->ranks; ++rank)
-        for (int i = 0; status == LATHE_OK && i < t->values; ++i)
+        for (int i = 0; status == LATHE_OK && i < t->values; ++i) {
             status = prepare_value(t, rank, i);
+            if (status == LATHE_OK)
+                status = lathe_check_rest_fill(t->c, rank, &t->launch[rank]->values[i]);
+        }
     return status;
 }
 
@@ -176,11 +179,22 @@ static lathe_status collect_value(trial *t, int rank, int index) {
     return LATHE_OK;
 }
 
+static lathe_status check_rest(trial *t, int rank, const lathe_step_value *v) {
+    bool holds;
+    const lathe_status status = lathe_check_rest_holds(t->c, rank, v, &holds);
+    if (status == LATHE_OK && !holds)
+        note(t, "is written past its end", v, rank);
+    return status;
+}
+
 static lathe_status collect_values(trial *t) {
     lathe_status status = LATHE_OK;
     for (int rank = 0; rank < t->c->ranks; ++rank)
-        for (int i = 0; status == LATHE_OK && i < t->values; ++i)
+        for (int i = 0; status == LATHE_OK && i < t->values; ++i) {
             status = collect_value(t, rank, i);
+            if (status == LATHE_OK)
+                status = check_rest(t, rank, &t->launch[rank]->values[i]);
+        }
     return status;
 }
 

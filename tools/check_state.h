@@ -83,6 +83,12 @@ void lathe_check_collectives_free(const lathe_step_launch *launches, int count);
  * saved[index] (index -1: not). */
 LATHE_CHECKED lathe_status lathe_check_launch(lathe_check_state *c,
                                               const lathe_step_launch *const *launch, int index);
+/* check_rest.c: poisons what the buffer has behind the value that a launch writes. */
+LATHE_CHECKED lathe_status lathe_check_rest_fill(lathe_check_state *c, int rank,
+                                                 const lathe_step_value *value);
+/* Whether the launch has left it so, or zero in a zeroed buffer. */
+LATHE_CHECKED lathe_status lathe_check_rest_holds(lathe_check_state *c, int rank,
+                                                  const lathe_step_value *value, bool *holds);
 /* check_mail.c: what `source` sent through the mailbox of the value for the exchange that comes
  * next, as it lies at rank `owner`, in new memory. */
 LATHE_CHECKED lathe_status lathe_check_read_slot(lathe_check_state *c, int owner, int source,

@@ -58,13 +58,21 @@ void lathe_ref_sample(lathe_ref *r) {
         r->block = widest / SAMPLE_COLUMNS;
 }
 
+/* References are compiled into the program. */
+static void fail_without(lathe_ref *r, const char *provider) {
+    char text[256];
+    snprintf(text, sizeof text,
+             "this lathe was built without templates/%.100s.ref.c: build it again", provider);
+    lathe_ref_fail(r, text);
+}
+
 bool lathe_ref_call(lathe_ref *r) {
     const char *provider = r->launch->kernel->provider;
     lathe_ref_function *function = lathe_ref_find(provider);
     if (function)
         function(r);
     else
-        lathe_ref_fail(r, "the provider has no reference");
+        fail_without(r, provider);
     return !r->failed;
 }
 

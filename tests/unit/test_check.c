@@ -142,6 +142,16 @@ Test(check, a_changed_input_is_seen) {
     cr_assert(strstr(table, "gain of rank 0 changed though it is an input"), "%s", table);
 }
 
+/* The buffer is as large as variant 4x8 needs: nothing else would notice. */
+Test(check, a_write_past_the_end_is_seen) {
+    edit("norm_1x8.cu", "norm<Norm1x8>(s, gain, x);",
+         "norm<Norm1x8>(s, gain, x); if (block_id() == 0 && thread_id() == 0) x[32 * 96 - 1].bits "
+         "= 0;");
+    build();
+    cr_assert_eq(check(NULL, NULL, table, sizeof table).failed, 1, "%s", table);
+    cr_assert(strstr(table, "x of rank 0 is written past its end"), "%s", table);
+}
+
 /* One bit of one element is within every tolerance, but not the same bits again. */
 Test(check, bits_that_change_from_run_to_run_are_seen) {
     edit("norm_1x8.cu", "norm<Norm1x8>(s, gain, x);",
