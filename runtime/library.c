@@ -2,6 +2,7 @@
 #include "library.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +104,30 @@ const char *lathe_library_resolve(void *handle, const lathe_library_call *calls,
         memcpy((char *)table + calls[i].offset, &address, sizeof address);
     }
     return NULL;
+}
+
+/* The file of an open library. */
+static const char *file_of(void *handle) {
+    struct link_map *map = NULL;
+    return dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name ? map->l_name : "";
+}
+
+lathe_status lathe_library_take(const lathe_library *l, void *handle,
+                                const lathe_library_call *calls, size_t count, void *table,
+                                const char *oldest, lathe_message_buffer message) {
+    const char *missing = lathe_library_resolve(handle, calls, count, table);
+    bool any = false;
+    if (!missing)
+        return LATHE_OK;
+    for (size_t i = 0; i < count && !any; ++i)
+        any = dlsym(handle, calls[i].symbol) != NULL;
+    if (any)
+        return lathe_fail(message, LATHE_NO_DEVICE,
+                          "%s is too old: %s lacks %s, allowed: %s or newer", l->what,
+                          file_of(handle), missing, oldest);
+    return lathe_fail(message, LATHE_NO_DEVICE,
+                      "%s is no %s: found a library without %s, allowed: %s of version %s or newer",
+                      file_of(handle), l->what, missing, l->what, oldest);
 }
 
 const char *lathe_library_path(lathe_symbol symbol, char *path, size_t size) {

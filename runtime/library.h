@@ -35,6 +35,13 @@ typedef struct {
 const char *lathe_library_resolve(void *handle, const lathe_library_call *calls, size_t count,
                                   void *table);
 
+/* The same; LATHE_NO_DEVICE names the library's file where it lacks any: all of them, then it is
+ * another library, or some, then it is older than `oldest`. */
+LATHE_CHECKED lathe_status lathe_library_take(const lathe_library *library, void *handle,
+                                              const lathe_library_call *calls, size_t count,
+                                              void *table, const char *oldest,
+                                              lathe_message_buffer message);
+
 /* The path of the library that has the symbol, links resolved; "" where it cannot be told. Returns
  * `path`. */
 const char *lathe_library_path(lathe_symbol symbol, char *path, size_t size);

@@ -17,11 +17,10 @@ static const lathe_library_call calls[] = {
 };
 
 static lathe_status check_version(lathe_nccl *n, lathe_message_buffer message) {
-    const char *missing =
-        lathe_library_resolve(n->library, calls, sizeof calls / sizeof calls[0], n);
-    if (missing)
-        return lathe_fail(message, LATHE_NO_DEVICE,
-                          "NCCL is too old: it lacks %s, allowed: 2.17 or newer", missing);
+    const lathe_status status = lathe_library_take(
+        &library, n->library, calls, sizeof calls / sizeof calls[0], n, "2.17", message);
+    if (status != LATHE_OK)
+        return status;
     if (n->get_version(&n->version) != NCCL_OK)
         return lathe_fail(message, LATHE_NO_DEVICE, "NCCL does not tell its version");
     if (n->version < OLDEST)

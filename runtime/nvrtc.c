@@ -49,14 +49,12 @@ static const lathe_library_call calls[] = {
 };
 
 static lathe_status open_checked(const char *where, lathe_nvrtc *n, lathe_message_buffer message) {
-    const lathe_status status = lathe_library_open(&library, where, &n->library, message);
+    lathe_status status = lathe_library_open(&library, where, &n->library, message);
+    if (status == LATHE_OK)
+        status = lathe_library_take(&library, n->library, calls, sizeof calls / sizeof calls[0],
+                                    &n->call, "12.0", message);
     if (status != LATHE_OK)
         return status;
-    const char *missing =
-        lathe_library_resolve(n->library, calls, sizeof calls / sizeof calls[0], &n->call);
-    if (missing)
-        return lathe_fail(message, LATHE_NO_DEVICE,
-                          "NVRTC is too old: it lacks %s, allowed: 12.0 or newer", missing);
     if (n->call.version(&n->major, &n->minor) != SUCCESS)
         return lathe_fail(message, LATHE_NO_DEVICE, "NVRTC does not tell its version");
     if (n->major < 12)

@@ -13,9 +13,10 @@
 /* The oldest NVRTC that knows all architectures Lathe generates for. */
 enum { ALL_MAJOR = 12, ALL_MINOR = 9 };
 
-/* A library that is there but too old is broken; one that is not is absent. */
+/* A library that is there but too old, or another one, is broken; one that is not is absent. */
 static lathe_verdict verdict_of(const char *reason) {
-    return strstr(reason, "too old") ? LATHE_DOCTOR_BROKEN : LATHE_DOCTOR_ABSENT;
+    return strstr(reason, "too old") || strstr(reason, " is no ") ? LATHE_DOCTOR_BROKEN
+                                                                  : LATHE_DOCTOR_ABSENT;
 }
 
 void lathe_doctor_nvrtc(lathe_doctor *d, const char *where) {

@@ -31,6 +31,14 @@ Test(nvrtc, a_place_that_holds_none_is_named) {
     cr_assert(strstr(message, "/tmp (LATHE_NVRTC)"), "%s", message);
 }
 
+Test(nvrtc, another_library_is_named) {
+    lathe_nvrtc *n;
+    setenv("LATHE_NVRTC", "libm.so.6", 1);
+    cr_assert_eq(lathe_nvrtc_create(NULL, &n, out), LATHE_NO_DEVICE);
+    cr_assert(strstr(message, "/libm.so.6 is no NVRTC: found a library without nvrtcVersion"), "%s",
+              message);
+}
+
 Test(nvrtc, a_folder_is_searched) {
     lathe_nvrtc *n;
     setenv("LATHE_NVRTC", LATHE_FAKE_DIR, 1);
