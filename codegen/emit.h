@@ -42,14 +42,13 @@ lathe_text lathe_emit_kernel(const lathe_plan *plan, const lathe_emit_options *o
 /* The text of step.json. With `only` it says that kernels are left out, and no reader takes it. */
 lathe_text lathe_emit_step(const lathe_plan *plan, const char *only, const char *hash);
 
-/* Makes DIRECTORY.XXXXXX beside `directory` and writes the files there. `*made` is its path as soon
- * as it exists, so that it can be discarded whatever fails. Refuses a `directory` that exists and
- * is no generated one. */
-void lathe_emit_write(const lathe_files *files, const char *directory, const char **made);
+/* Writes the files in a folder beside `directory` (emit_aside.h). `*made` is its path as soon as it
+ * exists, so that it can be removed whatever fails; `*lock` holds it. Refuses a `directory` that
+ * exists and is no generated one. */
+void lathe_emit_write(const lathe_files *files, const char *directory, const char **made,
+                      int *lock);
 /* Renames it to `directory`, whose old files are removed. */
 void lathe_emit_publish(lathe_arena *arena, const char *aside, const char *directory);
-/* Removes a directory that lathe_emit_write made. Never fails. */
-void lathe_emit_discard(const char *aside);
 
 /* The libclang checks over what was written aside; fails with every finding. */
 void lathe_emit_scan(const lathe_plan *plan, const lathe_emit_options *options,

@@ -2,11 +2,11 @@
  * Writes the generated directory aside and renames it. Whatever fails on the way, the old directory
  * stands. */
 #include "emit.h"
+#include "emit_aside.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,33 +119,18 @@ static const char *trim(lathe_arena *arena, const char *directory) {
     return lathe_arena_copy(arena, directory, length);
 }
 
-void lathe_emit_write(const lathe_files *files, const char *directory, const char **made) {
+void lathe_emit_write(const lathe_files *files, const char *directory, const char **made,
+                      int *lock) {
     lathe_arena *arena = files->arena;
     const char *target = trim(arena, directory);
     check_replaceable(arena, target);
     make_parents(arena, target, 0);
-    char *aside = lathe_arena_print(arena, "%s.XXXXXX", target);
-    if (!mkdtemp(aside))
-        fail(arena, aside, "cannot be made");
-    *made = aside;
-    if (chmod(aside, 0755) != 0)
-        fail(arena, aside, "cannot be made");
+    lathe_aside_make(arena, target, made, lock);
     for (size_t i = 0; i < files->count; i++) {
-        const char *path = lathe_arena_print(arena, "%s/%s", aside, files->files[i].name);
-        make_parents(arena, path, strlen(aside) + 1);
+        const char *path = lathe_arena_print(arena, "%s/%s", *made, files->files[i].name);
+        make_parents(arena, path, strlen(*made) + 1);
         write_file(arena, path, &files->files[i]);
     }
-}
-
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *walk) {
-    (void)info;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
-void lathe_emit_discard(const char *aside) {
-    (void)nftw(aside, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 void lathe_emit_publish(lathe_arena *arena, const char *aside, const char *directory) {
@@ -153,7 +138,7 @@ void lathe_emit_publish(lathe_arena *arena, const char *aside, const char *direc
     if (rename(aside, target) == 0)
         return;
     if (renameat2(AT_FDCWD, aside, AT_FDCWD, target, RENAME_EXCHANGE) == 0) {
-        lathe_emit_discard(aside); /* now the old files */
+        lathe_aside_remove(aside); /* now the old files */
         return;
     }
     /* A file system without exchange: the old directory steps aside first. */
@@ -164,5 +149,5 @@ void lathe_emit_publish(lathe_arena *arena, const char *aside, const char *direc
         (void)rename(old, target);
         fail(arena, target, "cannot be replaced");
     }
-    lathe_emit_discard(old);
+    lathe_aside_remove(old);
 }

@@ -3,6 +3,7 @@
 #include "generate.h"
 
 #include "emit.h"
+#include "emit_aside.h"
 #include "tactic_table.h"
 #include "wire.h"
 
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* What a call holds beside its arena. */
 typedef struct {
@@ -19,6 +21,7 @@ typedef struct {
     lathe_arena *arena;
     lathe_lua *lua;
     const char *aside;
+    int lock; /* of `aside`; -1: none */
     bool done;
 } session;
 
@@ -150,7 +153,7 @@ static void run(session *s, const lathe_generate_options *o, lathe_generate_resu
     const lathe_emit_options emit = {.layout = shown, .tactics = o->tactics, .only = o->only};
     const lathe_files files = lathe_emit(plan, &emit, r->hash);
     const char *directory = output_directory(plan, o);
-    lathe_emit_write(&files, directory, &s->aside);
+    lathe_emit_write(&files, directory, &s->aside, &s->lock);
 #ifdef LATHE_SCAN
     if (!o->no_scan)
         lathe_emit_scan(plan, &emit, &files, s->aside);
@@ -174,6 +177,8 @@ bool lathe_generate(const lathe_generate_options *options, lathe_generate_result
     *result = (lathe_generate_result){0};
     session *s = calloc(1, sizeof *s);
     bool done;
+    if (s)
+        s->lock = -1;
     if (s && (s->arena = lathe_arena_create(&s->diag))) {
         if (LATHE_TRY(&s->diag)) {
             run(s, options, result);
@@ -182,7 +187,9 @@ bool lathe_generate(const lathe_generate_options *options, lathe_generate_result
         if (!s->done)
             memcpy(result->message, s->diag.message, sizeof result->message);
         if (s->aside)
-            lathe_emit_discard(s->aside);
+            lathe_aside_remove(s->aside);
+        if (s->lock >= 0)
+            close(s->lock);
         lathe_lua_destroy(s->lua);
         lathe_arena_destroy(s->arena);
         done = s->done;

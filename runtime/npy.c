@@ -315,7 +315,9 @@ lathe_status lathe_npy_write(const char *path, const lathe_npy *array, char *mes
     const bool whole = fwrite(prefix, 1, sizeof prefix, file) == sizeof prefix &&
                        fwrite(text, 1, length, file) == length &&
                        fwrite(array->data, 1, bytes, file) == bytes;
-    if (fclose(file) != 0 || !whole)
-        return refuse(&r, LATHE_IO, "the file cannot be written: %s", strerror(errno));
-    return LATHE_OK;
+    if (fclose(file) == 0 && whole)
+        return LATHE_OK;
+    const int error = errno;
+    (void)remove(path); /* half a file is none */
+    return refuse(&r, LATHE_IO, "the file cannot be written: %s", strerror(error));
 }

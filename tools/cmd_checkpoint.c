@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "checkpoint_write.h"
 #include "command_line.h"
@@ -59,8 +60,8 @@ static int write_checkpoint(checkpoint_options *o, const char *directory) {
     lathe_step_table *table = NULL;
     lathe_status status = lathe_step_table_read(directory, &table, message, sizeof message);
     const lathe_weight_reader reader = lathe_synthetic_reader(&o->synthetic);
-    if (status == LATHE_OK && mkdir(o->out, 0777) != 0 &&
-        (stat(o->out, &st) != 0 || !S_ISDIR(st.st_mode))) {
+    const bool made = status == LATHE_OK && mkdir(o->out, 0777) == 0;
+    if (status == LATHE_OK && !made && (stat(o->out, &st) != 0 || !S_ISDIR(st.st_mode))) {
         snprintf(message, sizeof message, "%s: the folder cannot be made", o->out);
         status = LATHE_IO;
     }
@@ -70,6 +71,8 @@ static int write_checkpoint(checkpoint_options *o, const char *directory) {
     lathe_step_table_destroy(table);
     if (status == LATHE_OK)
         return LATHE_EXIT_OK;
+    if (made)
+        (void)rmdir(o->out);
     fprintf(stderr, "lathe checkpoint: %s\n", message);
     return LATHE_EXIT_USAGE;
 }

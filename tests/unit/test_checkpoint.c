@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "checkpoint_check.h"
 #include "checkpoint_write.h"
@@ -121,6 +122,13 @@ Test(checkpoint, the_command_writes_one_or_says_why_not) {
     cr_assert_eq(lathe_safetensors_open(folder, &c, message, sizeof message), LATHE_OK, "%s",
                  message);
     lathe_safetensors_close(c);
+    char beside[64];
+    snprintf(beside, sizeof beside, "%s/new", folder);
+    const struct rlimit limit = {20000, 20000};
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    cr_assert_eq(run_command("3", generated.directory, beside), LATHE_EXIT_USAGE);
+    cr_assert_neq(access(beside, F_OK), 0, "a folder that holds nothing is left");
     cr_assert_eq(run_command("mild:3", generated.directory, folder), LATHE_EXIT_USAGE);
     cr_assert_eq(run_command("3", "no/such/folder", folder), LATHE_EXIT_USAGE);
     cr_assert_eq(run_command("3", generated.directory, NULL), LATHE_EXIT_USAGE);

@@ -7,7 +7,9 @@
 
 #include <dirent.h>
 #include <jansson.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 
 TestSuite(emit, .init = case_begin, .fini = case_end, .timeout = 100);
@@ -256,6 +258,22 @@ Test(emit, a_failure_leaves_the_old_directory_and_nothing_beside_it) {
     refuse_target("field 'shard'");
     cr_assert_str_eq(old, everything(case_path("out")));
     cr_assert_eq(entries_of_folder(), before);
+}
+
+Test(emit, what_a_killed_generation_left_is_removed) {
+    const char *names[] = {"out.lathe-killed", "out.lathe-alive0", "out.lathe", "other.lathe-x"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        cr_assert_eq(mkdir(case_path(names[i]), 0777), 0);
+        case_write(lathe_arena_print(case_arena, "%s/step.json", names[i]), "{");
+    }
+    const int alive = open(case_path(names[1]), O_RDONLY | O_DIRECTORY);
+    cr_assert(alive >= 0 && flock(alive, LOCK_EX) == 0);
+    cr_assert(case_generate(case_base(), (lathe_generate_options){0}), "%s", case_result.message);
+    cr_assert_neq(access(case_path(names[0]), F_OK), 0);
+    for (size_t i = 1; i < sizeof names / sizeof *names; i++)
+        cr_assert_eq(access(case_path(names[i]), F_OK), 0, "%s", names[i]);
+    cr_assert_eq(entries_of_folder(), 7, "two dots, the layout, its directory and three of others");
+    close(alive);
 }
 
 #ifdef LATHE_SCAN

@@ -72,6 +72,16 @@ Test(npy, every_type_and_rank_returns_as_written) {
         }
 }
 
+Test(npy, a_full_disk_leaves_no_file) {
+    float data[4] = {1, 2, 3, 4};
+    const lathe_npy a = {.type = LATHE_NPY_F32, .rank = 1, .shape = {4}, .count = 4, .data = data};
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(symlink("/dev/full", path), 0);
+    cr_assert_eq(lathe_npy_write(path, &a, message, sizeof message), LATHE_IO);
+    cr_assert(strstr(message, "No space left on device"), "%s", message);
+    cr_assert_neq(access(path, F_OK), 0);
+}
+
 Test(npy, an_empty_array_is_an_array) {
     lathe_npy a;
     put("{'shape': (0, 9223372036854775807), 'descr': '<f4', 'fortran_order': False}", 75, 0);
