@@ -6,6 +6,7 @@
 
 #include "engine.h"
 #include "generator.h"
+#include "loader.h"
 #include "weights.h"
 
 static void say(lathe_engine *e, const char *phase) {
@@ -79,7 +80,7 @@ static int count_unbound(const lathe_engine *e, const lathe_weight_source *sourc
     return count;
 }
 
-/* One buffer of the host, as large as the largest weight, is all that loading takes. */
+/* What cannot be asked for in parts: one buffer of the host, as large as the largest weight. */
 static lathe_status fill_staged(lathe_engine *e, filling *f) {
     const lathe_step_table *t = e->table;
     int64_t largest = 0;
@@ -93,6 +94,69 @@ static lathe_status fill_staged(lathe_engine *e, filling *f) {
     const lathe_status status = fill_all(e, f);
     free(f->staging);
     return status;
+}
+
+/* The instances to fill; returns how many. `items` NULL: counts only. */
+static int list_items(const lathe_engine *e, const filling *f, lathe_loader_item *items) {
+    const lathe_step_table *t = e->table;
+    int count = 0;
+    for (int w = 0; w < t->weight_count; ++w) {
+        const int buffer = t->weights[w].buffer;
+        const lathe_step_buffer *b = &t->buffers[buffer];
+        for (int n = 0; is_filled(e, f->source, w) && n < lathe_engine_instances(b); ++n) {
+            if (lathe_engine_given(e, buffer, n))
+                continue;
+            if (items)
+                items[count] = (lathe_loader_item){w, b->per_layer ? b->layers[n] : -1,
+                                                   e->memory[buffer][n], (size_t)b->fixed_bytes};
+            ++count;
+        }
+    }
+    return count;
+}
+
+typedef struct {
+    lathe_engine *engine;
+    const lathe_loader *loader;
+} progress;
+
+static void show_loaded(void *context, int index) {
+    const progress *p = context;
+    const lathe_step_table *t = p->engine->table;
+    const int weight = p->loader->items[index].weight;
+    lathe_logger_progress(&p->engine->log, index + 1, p->loader->count, "loaded %s",
+                          t->buffers[t->weights[weight].buffer].name);
+}
+
+static void report_speed(lathe_engine *e, const lathe_loader *l, double seconds) {
+    double bytes = 0;
+    for (int i = 0; i < l->count; ++i)
+        bytes += (double)l->items[i].bytes;
+    lathe_logger_write(&e->log, LATHE_LOG_NOTE, "loaded %.2f GB of weights in %.2f s: %.2f GB/s",
+                       1e-9 * bytes, seconds, seconds > 0 ? 1e-9 * bytes / seconds : 0);
+}
+
+static lathe_status fill_pieces(lathe_engine *e, const filling *f) {
+    char text[1024] = "";
+    lathe_loader l = {.weights = f->weights,
+                      .device = e->device,
+                      .count = list_items(e, f, NULL),
+                      .done = show_loaded,
+                      .message = text,
+                      .size = sizeof text};
+    progress p = {e, &l};
+    const double began = lathe_engine_seconds();
+    lathe_loader_item *items = calloc((size_t)l.count + 1, sizeof *items);
+    if (!items)
+        return lathe_engine_fail(e, LATHE_NO_MEMORY, "no memory to load weights");
+    (void)list_items(e, f, items);
+    l.items = items;
+    l.context = &p;
+    const lathe_status status = lathe_loader_run(&l);
+    if (status == LATHE_OK)
+        report_speed(e, &l, lathe_engine_seconds() - began);
+    free(items);
+    return status == LATHE_OK ? LATHE_OK : lathe_engine_fail(e, status, "weights: %s", text);
 }
 
 /* Where the device cannot make them, the host does: the bits are the same. The emulator would only
@@ -119,7 +183,7 @@ static lathe_status fill_weights(lathe_engine *e, const lathe_weight_source *sou
                                  wanted);
     open_generator(e, &f);
     if (!f.generator)
-        return fill_staged(e, &f);
+        return f.weights ? fill_pieces(e, &f) : fill_staged(e, &f);
     lathe_status status = fill_all(e, &f);
     if (status == LATHE_OK)
         status = lathe_engine_synchronize(e);

@@ -69,6 +69,16 @@ typedef struct lathe_device_ops {
                              size_t bytes);                                      /* synchronous */
     lathe_status (*fill)(lathe_device *d, void *to, uint8_t byte, size_t bytes); /* synchronous */
 
+    /* Memory of the host that copies come from while the host goes on: `slots` of `bytes`, one
+     * behind the other. At most one such memory; closed with nothing under way, or with all that is
+     * waited for. */
+    lathe_status (*staging_open)(lathe_device *d, int slots, size_t bytes, void **memory);
+    void (*staging_close)(lathe_device *d);
+    /* Enqueues a copy out of that slot; staging_wait ends when it has ended. */
+    lathe_status (*staging_copy)(lathe_device *d, int slot, void *to, const void *from,
+                                 size_t bytes);
+    lathe_status (*staging_wait)(lathe_device *d, int slot);
+
     /* Lets kernels of `d` address the memory of `peer`, a device of the same kind and process. */
     lathe_status (*open_peer)(lathe_device *d, const lathe_device *peer);
 

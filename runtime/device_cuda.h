@@ -15,6 +15,9 @@ typedef struct {
     cu_stream streams[LATHE_STREAMS];
     bool foreign; /* streams[0] is the caller's */
     cu_event forks[LATHE_STREAMS], joins[LATHE_STREAMS];
+    void *staging;
+    cu_event *staged; /* of each slot: the end of its copy */
+    int staged_count;
     bool recording;
     lathe_graph *graph; /* while recording */
     uint64_t allocations, synchronizations;
@@ -44,6 +47,13 @@ lathe_status cuda_enter(cuda_device *d);
 lathe_status cuda_check(cuda_device *d, const char *call, cu_result result);
 lathe_status cuda_refuse(cuda_device *d, lathe_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* device_cuda_staging.c */
+lathe_status cuda_staging_open(lathe_device *base, int slots, size_t bytes, void **memory);
+void cuda_staging_close(lathe_device *base);
+lathe_status cuda_staging_copy(lathe_device *base, int slot, void *to, const void *from,
+                               size_t bytes);
+lathe_status cuda_staging_wait(lathe_device *base, int slot);
 
 /* device_cuda_shared.c */
 lathe_status cuda_alloc_shared(lathe_device *base, size_t bytes, void **memory);

@@ -102,6 +102,8 @@ typedef struct {
     X(memory_info, cuMemGetInfo_v2, (size_t * free, size_t * total))                               \
     X(memory_alloc, cuMemAlloc_v2, (cu_address * address, size_t bytes))                           \
     X(memory_free, cuMemFree_v2, (cu_address address))                                             \
+    X(host_alloc, cuMemHostAlloc, (void **memory, size_t bytes, unsigned int flags))               \
+    X(host_free, cuMemFreeHost, (void *memory))                                                    \
     X(memory_range, cuMemGetAddressRange_v2,                                                       \
       (cu_address * base, size_t * bytes, cu_address address))                                     \
     X(share, cuIpcGetMemHandle, (cu_shared_handle * handle, cu_address address))                   \
@@ -127,6 +129,7 @@ typedef struct {
     X(stream_wait, cuStreamWaitEvent, (cu_stream stream, cu_event event, unsigned int flags))      \
     X(event_create, cuEventCreate, (cu_event * event, unsigned int flags))                         \
     X(event_destroy, cuEventDestroy_v2, (cu_event event))                                          \
+    X(event_synchronize, cuEventSynchronize, (cu_event event))                                     \
     X(event_elapsed, cuEventElapsedTime, (float *milliseconds, cu_event start, cu_event end))      \
     X(event_record, cuEventRecord, (cu_event event, cu_stream stream))                             \
     X(capture_begin, cuStreamBeginCapture_v2, (cu_stream stream, int mode))                        \

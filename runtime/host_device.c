@@ -194,6 +194,24 @@ static lathe_status host_fill(lathe_device *d, void *to, uint8_t byte, size_t by
     return status;
 }
 
+static lathe_status host_staging_open(lathe_device *d, int slots, size_t bytes, void **memory) {
+    *memory = host(d)->staging = malloc((size_t)slots * bytes);
+    return *memory ? LATHE_OK : lathe_host_fail(d, LATHE_NO_MEMORY, "no memory to stage copies");
+}
+static void host_staging_close(lathe_device *d) {
+    free(host(d)->staging);
+    host(d)->staging = NULL;
+}
+static lathe_status host_staging_copy(lathe_device *d, int slot, void *to, const void *from,
+                                      size_t bytes) {
+    (void)slot;
+    return host_copy_in(d, to, from, bytes);
+}
+static lathe_status host_staging_wait(lathe_device *d, int slot) {
+    (void)d, (void)slot;
+    return LATHE_OK;
+}
+
 static void kernel_free(lathe_kernel *k) {
     if (k->object)
         dlclose(k->object);
@@ -307,6 +325,10 @@ static const lathe_device_ops ops = {
     .copy_in = host_copy_in,
     .copy_out = host_copy_out,
     .fill = host_fill,
+    .staging_open = host_staging_open,
+    .staging_close = host_staging_close,
+    .staging_copy = host_staging_copy,
+    .staging_wait = host_staging_wait,
     .open_peer = host_open_peer,
     .alloc_shared = lathe_host_alloc_shared,
     .share = lathe_host_share,

@@ -70,6 +70,7 @@ typedef struct {
     int grid_room;
     lathe_host_mapping *mappings;
     lathe_group *group; /* of collectives; NULL: none */
+    void *staging;
 } lathe_host_device;
 
 /* Room beyond each allocation, whose bytes must stay as they are. */

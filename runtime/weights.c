@@ -107,18 +107,39 @@ typedef struct {
     const lathe_weight_reader *reader;
     lathe_generator *generator;
     void *memory;
+    int64_t first, end; /* elements of the weight that are read; memory begins with the first */
 } target;
+
+/* The first run that ends behind element `first`: runs follow each other in the weight. */
+static int64_t find_run(const lathe_weight_runs *runs, int64_t first) {
+    int64_t low = 0, high = runs->count;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        int64_t from, to;
+        lathe_weight_runs_at(runs, middle, &from, &to);
+        if (to + runs->length > first)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
 
 static lathe_status read_runs(void *context, const lathe_step_source *source, const char *name,
                               const lathe_weight_runs *runs, char *message, size_t size) {
     const target *t = context;
     const size_t item = lathe_scalar_bytes(source->dtype);
     lathe_status status = LATHE_OK;
-    for (int64_t n = 0; status == LATHE_OK && n < runs->count; ++n) {
+    for (int64_t n = find_run(runs, t->first); status == LATHE_OK && n < runs->count; ++n) {
         int64_t from, to;
         lathe_weight_runs_at(runs, n, &from, &to);
-        status = t->reader->read(t->reader->context, source, name, from, runs->length,
-                                 (unsigned char *)t->memory + (size_t)to * item, message, size);
+        if (to >= t->end)
+            break;
+        const int64_t skipped = to < t->first ? t->first - to : 0;
+        const int64_t left = t->end - to < runs->length ? t->end - to : runs->length;
+        status = t->reader->read(
+            t->reader->context, source, name, from + skipped, left - skipped,
+            (unsigned char *)t->memory + (size_t)(to + skipped - t->first) * item, message, size);
     }
     return status;
 }
@@ -126,10 +147,21 @@ static lathe_status read_runs(void *context, const lathe_step_source *source, co
 lathe_status lathe_weights_fill(const lathe_weights *weights, int weight, int layer, void *host,
                                 size_t bytes, char *message, size_t size) {
     const lathe_step_buffer *b = &weights->table->buffers[weights->table->weights[weight].buffer];
-    target t = {.reader = &weights->reader, .memory = host};
     if (bytes != (size_t)b->fixed_bytes)
         return refuse(message, size, LATHE_INVALID, "weight '%s': %zu bytes, %lld expected",
                       b->name, bytes, (long long)b->fixed_bytes);
+    return lathe_weights_fill_range(weights, weight, layer, 0, bytes, host, message, size);
+}
+
+lathe_status lathe_weights_fill_range(const lathe_weights *weights, int weight, int layer,
+                                      size_t first, size_t bytes, void *host, char *message,
+                                      size_t size) {
+    const lathe_step_buffer *b = &weights->table->buffers[weights->table->weights[weight].buffer];
+    const size_t item = lathe_scalar_bytes(b->dtype);
+    target t = {.reader = &weights->reader,
+                .memory = host,
+                .first = (int64_t)(first / item),
+                .end = (int64_t)((first + bytes) / item)};
     return lathe_weights_visit(weights, weight, layer, read_runs, &t, message, size);
 }
 
@@ -148,7 +180,7 @@ static lathe_status generate_runs(void *context, const lathe_step_source *source
 lathe_status lathe_weights_generate(const lathe_weights *weights, lathe_generator *generator,
                                     int weight, int layer, void *memory, char *message,
                                     size_t size) {
-    target t = {&weights->reader, generator, memory};
+    target t = {.reader = &weights->reader, .generator = generator, .memory = memory};
     return lathe_weights_visit(weights, weight, layer, generate_runs, &t, message, size);
 }
 

@@ -39,6 +39,11 @@ lathe_weight_reader lathe_weights_checkpoint(lathe_safetensors *checkpoint);
 LATHE_CHECKED lathe_status lathe_weights_fill(const lathe_weights *weights, int weight, int layer,
                                               void *host, size_t bytes, char *message, size_t size);
 
+/* `bytes` of it from byte `first` on, both multiples of its elements' size. */
+LATHE_CHECKED lathe_status lathe_weights_fill_range(const lathe_weights *weights, int weight,
+                                                    int layer, size_t first, size_t bytes,
+                                                    void *host, char *message, size_t size);
+
 /* Calls `visit` for every source of the weight, in their order, with what the rank holds of it. */
 typedef lathe_status lathe_weight_visitor(void *context, const lathe_step_source *source,
                                           const char *name, const lathe_weight_runs *runs,

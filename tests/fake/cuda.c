@@ -270,6 +270,15 @@ cu_result cuMemFree_v2(cu_address address) {
         drop((void *)(uintptr_t)address);
     return CU_OK;
 }
+cu_result cuMemHostAlloc(void **memory, size_t bytes, unsigned int flags) {
+    ENTER();
+    *memory = make(bytes);
+    return flags ? INVALID : *memory ? CU_OK : CU_OUT_OF_MEMORY;
+}
+cu_result cuMemFreeHost(void *memory) {
+    drop(memory);
+    return CU_OK;
+}
 cu_result cuMemGetAddressRange_v2(cu_address *base, size_t *bytes, cu_address address) {
     ENTER();
     const struct shared *s = find_shared(address);
@@ -449,6 +458,10 @@ cu_result cuEventCreate(cu_event *event, unsigned int flags) {
 cu_result cuEventDestroy_v2(cu_event event) {
     drop(event);
     return CU_OK;
+}
+cu_result cuEventSynchronize(cu_event event) {
+    ENTER();
+    return event->capture ? INVALID : CU_OK;
 }
 cu_result cuEventRecord(cu_event event, cu_stream stream) {
     ENTER();
