@@ -16,16 +16,16 @@ local size = {
 -- The slices of 8 ranks and more leave room for all rows of a step in shared memory. Packed experts stand in memory beside the
 -- weights that they were packed from: 109 GB a rank at 8.
 local function serve(tp, name)
-    local packed = tp >= 8 and not name
+    local packed = tp >= 8 and (not name or name == "invariant")
     local invariant = name == "invariant"
     return deployment { tp = tp, name = name, max_context = 33024, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } },
                         invariant = invariant,
                         aux = { 1, 16, 30, 44, 59 },
                         set = { head = true, ep = name == "ep", w4a16 = name == "w4a16", by_nccl = name == "nccl",
-                                packed = packed },
+                                packed = packed, bf16 = name == "bf16" },
                         provide = muse_spark.providers { tp = tp, splits = 1, ep = name == "ep",
                                                          w4a16 = name == "w4a16", by_nccl = name == "nccl", packed = packed,
-                                                         invariant = invariant } }
+                                                         invariant = invariant, bf16 = name == "bf16" } }
 end
 
 return layout "muse_spark" {
@@ -33,6 +33,7 @@ return layout "muse_spark" {
     deployments = {
         serve(1), serve(2), serve(4), serve(8), serve(16),
         serve(2, "ep"), serve(4, "ep"), serve(8, "ep"), serve(16, "ep"), serve(16, "nccl"),
+        serve(8, "bf16"), serve(16, "bf16"), -- checkpoints without NVFP4: 1.6 TB
         serve(1, "invariant"), serve(2, "invariant"), serve(4, "invariant"), serve(8, "invariant"), serve(16, "invariant"),
         serve(1, "w4a16"), serve(2, "w4a16"), serve(4, "w4a16"), serve(8, "w4a16"), serve(16, "w4a16"),
     },

@@ -22,12 +22,13 @@ return function(size, d, k)
         residual_gate_temperature = k.gate_temperature, num_local_experts = size.experts, num_experts_per_tok = size.top_k,
         moe_hidden_size = size.pooled, moe_intermediate_size = size.inter, routed_scaling_factor = 1, num_shared_experts = 0,
     }
+    local files = { ["config.json"] = { model_type = "muse_spark", text_config = text } }
+    if not d.set.bf16 then
+        files["hf_quant_config.json"] = {
+            quantization = { quant_algo = "NVFP4", group_size = 16, exclude_modules = { includes = excluded } } }
+    end
     return {
-        files = {
-            ["config.json"] = { model_type = "muse_spark", text_config = text },
-            ["hf_quant_config.json"] = {
-                quantization = { quant_algo = "NVFP4", group_size = 16, exclude_modules = { includes = excluded } } },
-        },
+        files = files,
         -- Vision, audio and tokenizer are other programs' business.
         names = { "model.language_model.*", "lm_head.*" },
         unread = d.set.w4a16 and { "*_input_scale" } or {},

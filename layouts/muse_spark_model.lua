@@ -70,7 +70,8 @@ local function local_sizes(size, d)
     n.hidden = split(size.hidden, "unpooler rows", 16)
     n.vocab = split(size.vocab, "vocabulary rows", 4)
     n.experts = split(size.experts, "experts")
-    n.sliced = d.tp > 1 and not d.set.ep
+    n.fp4 = #size.bf16 < size.layers
+    n.sliced = n.fp4 and d.tp > 1 and not d.set.ep
     n.fp4_experts = n.sliced and size.experts or n.experts
     n.inter = n.sliced and split(size.inter, "intermediate width of the experts", 16) or size.inter
     return n
@@ -257,12 +258,15 @@ local function declare_weights(size, n)
         weight "edge.w2" { "bf16", n.experts, P, I,
             from = { tensor(LAYER .. "mlp.experts.down_proj") { "bf16", E, P, I, shard = 0, init = "weight" } } },
     }
-    append(list, declare_experts(size, n))
+    if n.fp4 then
+        append(list, declare_experts(size, n))
+    end
     return list
 end
 
--- Section 3.1, section 6.1, the angles of RoPE and, where they are packed, the experts' units, once at load.
-local function prepare_parts(w4a16, packed)
+-- Section 3.1, section 6.1 (`fp4`: there are NVFP4 experts), the angles of RoPE and, where they are packed, the experts' units,
+-- once at load.
+local function prepare_parts(fp4, w4a16, packed)
     local gates = { temperature = GATE_TEMPERATURE, clamp = GATE_CLAMP }
     local parts = {
         part "prepare.rope" "rope_table" { writes = { table = "rope" }, set = { theta = ROPE_THETA } },
@@ -270,15 +274,18 @@ local function prepare_parts(w4a16, packed)
             reads = { gate = "attn.gate.w" }, writes = { alpha = "attn.alpha", beta = "attn.beta" }, set = gates },
         part "prepare.ffn_gate" "residual_gate" {
             reads = { gate = "ffn.gate.w" }, writes = { alpha = "ffn.alpha", beta = "ffn.beta" }, set = gates },
-        w4a16 and part "prepare.scalars" "weight_scalars" {
+    }
+    if not fp4 then
+        return parts
+    end
+    table.insert(parts, w4a16 and part "prepare.scalars" "weight_scalars" {
             reads = { scale13 = "expert.scale13", scale2 = "expert.scale2", rank = "rank" },
             writes = { gate_alpha = "expert.gate_alpha", up_alpha = "expert.up_alpha", alpha = "expert.alpha" } }
         or part "prepare.scalars" "expert_scalars" {
             reads = { scale13 = "expert.scale13", input13 = "expert.input13", scale2 = "expert.scale2", input2 = "expert.input2",
                       rank = "rank" },
             writes = { input_gscale = "expert.input_gscale", gate_alpha = "expert.gate_alpha",
-                       up_alpha = "expert.up_alpha", alpha = "expert.alpha" } },
-    }
+                       up_alpha = "expert.up_alpha", alpha = "expert.alpha" } })
     if packed then
         append(parts, {
             part "prepare.units13" "expert_units" {
@@ -578,7 +585,22 @@ local function layer_kind(size, d, l)
     return k
 end
 
-local function build_model(size, d)
+-- The sizes of a checkpoint whose layers all have bf16 experts.
+local function in_bf16(size)
+    local same = {}
+    for key, value in pairs(size) do
+        same[key] = value
+    end
+    same.bf16 = {}
+    for l = 0, size.layers - 1 do
+        table.insert(same.bf16, l)
+    end
+    return same
+end
+
+-- `d.set.bf16`: the checkpoint is the one without NVFP4.
+local function build_model(sizes, d)
+    local size = d.set.bf16 and in_bf16(sizes) or sizes
     local n = local_sizes(size, d)
     local kinds, layers, seen = {}, {}, {}
     for l = 0, size.layers - 1 do
@@ -601,7 +623,7 @@ local function build_model(size, d)
         values = declare_values(size, n, d),
         weights = declare_weights(size, n),
         caches = { kv("kv.sliding", "sliding"), kv("kv.full", "full") },
-        prepare = prepare_parts(d.set.w4a16, d.set.packed),
+        prepare = prepare_parts(n.fp4, d.set.w4a16, d.set.packed),
         probe = probe_experts(size, n, d),
         prologue = embedding(d),
         kinds = kinds,

@@ -126,21 +126,26 @@ end
 -- several ranks) are summed before their norm.
 local expert_exchanges <const> = {
     alone = function(c)
-        return {
-            c.w4a16 and use "moe/expert_norm" { parts = { "moe.gather", "moe.norm" } }
-                or use "moe/norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } },
+        local list = {
             use "moe/expert_norm" { parts = { "moe.gather", "edge.norm" } },
             use "moe/tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
         }
+        if not c.bf16 then
+            append(list, { c.w4a16 and use "moe/expert_norm" { parts = { "moe.gather", "moe.norm" } }
+                or use "moe/norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } } })
+        end
+        return list
     end,
     push = function(c)
         local list = {
-            c.w4a16 and use "moe/exchange_expert_norm" { parts = { "moe.gather", "moe.norm" } }
-                or use "moe/exchange_norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } },
             use "moe/exchange_expert_norm" { parts = { "moe.gather", "edge.norm" } },
             use "moe/exchange_tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
         }
-        if not c.ep then
+        if not c.bf16 then
+            append(list, { c.w4a16 and use "moe/exchange_expert_norm" { parts = { "moe.gather", "moe.norm" } }
+                or use "moe/exchange_norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } } })
+        end
+        if not c.ep and not c.bf16 then
             append(list, { use "moe/exchange_route_tail" { parts = { "moe.route_sum", "moe.post_norm", "moe.sum" } } })
         end
         return list
@@ -148,13 +153,15 @@ local expert_exchanges <const> = {
     library = function(c)
         local list = {
             use "collective/all_gather" { parts = { "moe.gather" } },
-            c.w4a16 and use "moe/expert_norm" { parts = { "moe.norm" } }
-                or use "moe/norm_quantise" { parts = { "moe.norm", "moe.quantise" } },
             use "moe/expert_norm" { parts = { "edge.norm" } },
             use "moe/tail" { parts = { "moe.post_norm", "moe.sum" } },
             use "collective/all_reduce" { parts = { "moe.combine" } },
         }
-        if not c.ep then
+        if not c.bf16 then
+            append(list, { c.w4a16 and use "moe/expert_norm" { parts = { "moe.norm" } }
+                or use "moe/norm_quantise" { parts = { "moe.norm", "moe.quantise" } } })
+        end
+        if not c.ep and not c.bf16 then
             append(list, { use "collective/all_reduce" { parts = { "moe.route_sum" } } })
         end
         return list
@@ -162,29 +169,32 @@ local expert_exchanges <const> = {
 }
 
 -- Providers of the pooler and the experts. `c`: also w4a16 (true: NVFP4 weights, bf16 activations), ep
--- (true: every rank has whole NVFP4 experts of its own), packed (true: NVFP4 weights are packed at load).
+-- (true: every rank has whole NVFP4 experts of its own), bf16 (true: there are no NVFP4 experts), packed (true: NVFP4 weights are
+-- packed at load).
 local function moe_providers(c)
     local way = c.experts or (c.tp == 1 and "alone" or c.by_nccl and "library" or "push")
     local list = {
-        use "moe/router" { parts = { "moe.router" }, stream = "side" },
-        use "moe/routing" { parts = { "moe.routing" }, stream = "side" },
         use "moe/router" { parts = { "edge.router" } },
         use "moe/routing" { parts = { "edge.routing" } },
         use "gemm/skinny" { parts = { "moe.pool" }, options = { partials = way == "library" and 0 or c.splits } },
+        use "moe/bf16_gemm1" { parts = { "edge.gemm1", "edge.swiglu" } },
+        use "moe/bf16_gemm2" { parts = { "edge.gemm2" } },
+    }
+    append(list, c.bf16 and {} or {
+        use "moe/router" { parts = { "moe.router" }, stream = "side" },
+        use "moe/routing" { parts = { "moe.routing" }, stream = "side" },
         use(c.w4a16 and "moe/nvfp4_gemm1_bf16" or c.packed and "moe/unit_gemm1" or "moe/nvfp4_gemm1") {
             parts = { "moe.gemm1", "moe.swiglu" } },
         use(c.w4a16 and "moe/nvfp4_gemm2_bf16" or c.packed and "moe/unit_gemm2" or "moe/nvfp4_gemm2") { parts = { "moe.gemm2" } },
-        use "moe/bf16_gemm1" { parts = { "edge.gemm1", "edge.swiglu" } },
-        use "moe/bf16_gemm2" { parts = { "edge.gemm2" } },
         use(c.w4a16 and "prepare/weight_scalars" or "prepare/expert_scalars") { parts = { "prepare.scalars" } },
-    }
+    })
     if c.packed then
         append(list, {
             use "prepare/expert_units" { parts = { "prepare.units13" } },
             use "prepare/expert_units" { parts = { "prepare.units2" } },
         })
     end
-    if c.tp > 1 and not c.ep then
+    if c.tp > 1 and not c.ep and not c.bf16 then
         append(list, {
             use "probe/routes" { parts = { "probe.routes" } },
             use "probe/rows" { parts = { "probe.inputs" } },

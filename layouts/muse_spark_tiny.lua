@@ -14,10 +14,10 @@ local function serve(tp, name)
     return deployment { tp = tp, name = name, max_context = 128, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } }, aux = { 2 },
                         invariant = invariant,
                         set = { head = true, ep = name == "ep", w4a16 = name == "w4a16", by_nccl = name == "nccl",
-                                packed = packed },
+                                packed = packed, bf16 = name == "bf16" },
                         provide = muse_spark.providers { tp = tp, splits = 1, ep = name == "ep",
                                                          w4a16 = name == "w4a16", by_nccl = name == "nccl", packed = packed,
-                                                         invariant = invariant } }
+                                                         invariant = invariant, bf16 = name == "bf16" } }
 end
 
 return layout "muse_spark_tiny" {
@@ -25,6 +25,7 @@ return layout "muse_spark_tiny" {
     deployments = {
         serve(1), serve(2), serve(4), serve(8), serve(16),
         serve(2, "nccl"), serve(16, "nccl"), serve(2, "packed"),
+        serve(1, "bf16"), serve(2, "bf16"), serve(4, "bf16"), serve(8, "bf16"), serve(16, "bf16"),
         serve(1, "invariant"), serve(2, "invariant"), serve(4, "invariant"), serve(8, "invariant"), serve(16, "invariant"),
         serve(2, "ep"), serve(4, "ep"), serve(8, "ep"), serve(16, "ep"),
         serve(1, "w4a16"), serve(2, "w4a16"), serve(4, "w4a16"), serve(8, "w4a16"), serve(16, "w4a16"),

@@ -7,13 +7,13 @@
 #include "moe/exchange_expert_norm.cuh"
 
 struct MoeGatherFirstSlidingBf161x8 {
-    static constexpr int kRows = 8;       // layouts/muse_spark_model.lua:117, moe.h0[1]
-    static constexpr int kWidth = 4096;   // layouts/muse_spark_model.lua:224, pre_expert.gain[0]
-    static constexpr int kSplits = 8;     // layouts/muse_spark_model.lua:117, moe.h0[0]
-    static constexpr float kEps = 1e-05f; // layouts/muse_spark_model.lua:517, eps of edge.norm
-    static constexpr int kCenter = 1;     // layouts/muse_spark_model.lua:517, center of edge.norm
+    static constexpr int kRows = 8;       // layouts/muse_spark_model.lua:118, moe.h0[1]
+    static constexpr int kWidth = 4096;   // layouts/muse_spark_model.lua:225, pre_expert.gain[0]
+    static constexpr int kSplits = 8;     // layouts/muse_spark_model.lua:118, moe.h0[0]
+    static constexpr float kEps = 1e-05f; // layouts/muse_spark_model.lua:524, eps of edge.norm
+    static constexpr int kCenter = 1;     // layouts/muse_spark_model.lua:524, center of edge.norm
     static constexpr int kWarps = 8;      // templates/moe/pooled.lua:90, rule
-    static constexpr int kColumns = 256;  // layouts/muse_spark_model.lua:117, moe.h0[2]
+    static constexpr int kColumns = 256;  // layouts/muse_spark_model.lua:118, moe.h0[2]
 };
 
 extern "C" __global__ void __launch_bounds__(256, 2)                    // 128 registers

@@ -7,15 +7,15 @@
 #include "moe/exchange_norm_quantise.cuh"
 
 struct MoeGatherFullNvfp4Aux4x8 {
-    static constexpr int kRows = 32;        // layouts/muse_spark_model.lua:117, moe.h0[1]
-    static constexpr int kWidth = 4096;     // layouts/muse_spark_model.lua:224, pre_expert.gain[0]
-    static constexpr int kSplits = 8;       // layouts/muse_spark_model.lua:117, moe.h0[0]
-    static constexpr float kEps = 1e-05f;   // layouts/muse_spark_model.lua:517, eps of moe.norm
-    static constexpr int kCenter = 1;       // layouts/muse_spark_model.lua:517, center of moe.norm
+    static constexpr int kRows = 32;        // layouts/muse_spark_model.lua:118, moe.h0[1]
+    static constexpr int kWidth = 4096;     // layouts/muse_spark_model.lua:225, pre_expert.gain[0]
+    static constexpr int kSplits = 8;       // layouts/muse_spark_model.lua:118, moe.h0[0]
+    static constexpr float kEps = 1e-05f;   // layouts/muse_spark_model.lua:524, eps of moe.norm
+    static constexpr int kCenter = 1;       // layouts/muse_spark_model.lua:524, center of moe.norm
     static constexpr int kWarps = 8;        // templates/moe/pooled.lua:90, rule
-    static constexpr int kColumns = 256;    // layouts/muse_spark_model.lua:117, moe.h0[2]
-    static constexpr int kCodeBytes = 2048; // layouts/muse_spark_model.lua:120, moe.codes[1]
-    static constexpr int kBlocks = 256;     // layouts/muse_spark_model.lua:121, moe.scales[1]
+    static constexpr int kColumns = 256;    // layouts/muse_spark_model.lua:118, moe.h0[2]
+    static constexpr int kCodeBytes = 2048; // layouts/muse_spark_model.lua:121, moe.codes[1]
+    static constexpr int kBlocks = 256;     // layouts/muse_spark_model.lua:122, moe.scales[1]
 };
 
 extern "C" __global__ void __launch_bounds__(256, 2)                    // 128 registers

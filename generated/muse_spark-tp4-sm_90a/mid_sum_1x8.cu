@@ -7,27 +7,27 @@
 #include "boundary/exchange_residual_norm.cuh"
 
 struct MidSum1x8 {
-    // layouts/muse_spark_model.lua:102, attn.parts[1]
+    // layouts/muse_spark_model.lua:103, attn.parts[1]
     static constexpr int kRows = 8;
-    // layouts/muse_spark_model.lua:95, in.s[1]
+    // layouts/muse_spark_model.lua:96, in.s[1]
     static constexpr int kHidden = 8192;
-    // layouts/muse_spark_model.lua:344, eps of mid.residual
+    // layouts/muse_spark_model.lua:351, eps of mid.residual
     static constexpr float kBranchEps = 1e-08f;
     // templates/boundary/rows.lua:43, default
     static constexpr int kBranchCenter = 1;
     // argument branch_gain is not bound
     static constexpr int kHasBranchGain = 0;
-    // layouts/muse_spark_model.lua:347, eps of mid.norm
+    // layouts/muse_spark_model.lua:354, eps of mid.norm
     static constexpr float kEps = 1e-05f;
-    // layouts/muse_spark_model.lua:347, center of mid.norm
+    // layouts/muse_spark_model.lua:354, center of mid.norm
     static constexpr int kCenter = 1;
     // argument aux is not bound
     static constexpr int kHasAux = 0;
     // templates/boundary/rows.lua:121, rule
     static constexpr int kThreads = 512;
-    // layouts/muse_spark_model.lua:102, attn.parts[0]
+    // layouts/muse_spark_model.lua:103, attn.parts[0]
     static constexpr int kSplits = 1;
-    // layouts/muse_spark_model.lua:102, attn.parts[2]
+    // layouts/muse_spark_model.lua:103, attn.parts[2]
     static constexpr int kColumns = 8192;
     // templates/boundary/rows.lua:121, rule
     static constexpr int kGroup = 4;

@@ -7,19 +7,19 @@
 #include "probe/routes.cuh"
 
 struct ProbeRoutes4x8 {
-    // layouts/muse_spark_model.lua:420, routes of probe.routes
+    // layouts/muse_spark_model.lua:427, routes of probe.routes
     static constexpr int kRoutes = 256;
-    // layouts/muse_spark_model.lua:420, top_k of probe.routes
+    // layouts/muse_spark_model.lua:427, top_k of probe.routes
     static constexpr int kTopK = 8;
-    // layouts/muse_spark_model.lua:420, experts of probe.routes
+    // layouts/muse_spark_model.lua:427, experts of probe.routes
     static constexpr int kExperts = 256;
-    // layouts/muse_spark_model.lua:420, local_experts of probe.routes
+    // layouts/muse_spark_model.lua:427, local_experts of probe.routes
     static constexpr int kLocal = 64;
-    // layouts/muse_spark_model.lua:420, tile of probe.routes
+    // layouts/muse_spark_model.lua:427, tile of probe.routes
     static constexpr int kTile = 8;
-    // layouts/muse_spark_model.lua:111, meta.permuted_to_token[0]
+    // layouts/muse_spark_model.lua:112, meta.permuted_to_token[0]
     static constexpr int kPermuted = 2049;
-    // layouts/muse_spark_model.lua:114, meta.cta_expert[0]
+    // layouts/muse_spark_model.lua:115, meta.cta_expert[0]
     static constexpr int kMaxCtas = 256;
 };
 

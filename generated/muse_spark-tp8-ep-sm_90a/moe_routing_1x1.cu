@@ -7,29 +7,29 @@
 #include "moe/routing.cuh"
 
 struct MoeRouting1x1 {
-    // layouts/muse_spark_model.lua:106, moe.logits[0]
+    // layouts/muse_spark_model.lua:107, moe.logits[0]
     static constexpr int kRows = 1;
-    // layouts/muse_spark_model.lua:106, moe.logits[1]
+    // layouts/muse_spark_model.lua:107, moe.logits[1]
     static constexpr int kExperts = 256;
-    // layouts/muse_spark_model.lua:107, moe.ids[1]
+    // layouts/muse_spark_model.lua:108, moe.ids[1]
     static constexpr int kTopK = 8;
-    // layouts/muse_spark_model.lua:110, meta.expanded_to_permuted[0]
+    // layouts/muse_spark_model.lua:111, meta.expanded_to_permuted[0]
     static constexpr int kRoutes = 8;
-    // layouts/muse_spark_model.lua:111, meta.permuted_to_token[0]
+    // layouts/muse_spark_model.lua:112, meta.permuted_to_token[0]
     static constexpr int kPermuted = 65;
-    // layouts/muse_spark_model.lua:112, meta.histogram[0]
+    // layouts/muse_spark_model.lua:113, meta.histogram[0]
     static constexpr int kHistogram = 512;
-    // layouts/muse_spark_model.lua:114, meta.cta_expert[0]
+    // layouts/muse_spark_model.lua:115, meta.cta_expert[0]
     static constexpr int kMaxCtas = 8;
-    // layouts/muse_spark_model.lua:506, scale of moe.routing
+    // layouts/muse_spark_model.lua:513, scale of moe.routing
     static constexpr float kScale = 0.1767766952966369f;
-    // layouts/muse_spark_model.lua:506, epsilon of moe.routing
+    // layouts/muse_spark_model.lua:513, epsilon of moe.routing
     static constexpr float kEpsilon = 1e-15f;
-    // layouts/muse_spark_model.lua:506, bf16_weights of moe.routing
+    // layouts/muse_spark_model.lua:513, bf16_weights of moe.routing
     static constexpr int kBf16Weights = 0;
-    // layouts/muse_spark_model.lua:506, local_experts of moe.routing
+    // layouts/muse_spark_model.lua:513, local_experts of moe.routing
     static constexpr int kLocal = 32;
-    // layouts/muse_spark_model.lua:506, tile of moe.routing
+    // layouts/muse_spark_model.lua:513, tile of moe.routing
     static constexpr int kTile = 8;
     // templates/moe/routing.lua:80, rule
     static constexpr int kWarps = 1;

@@ -7,9 +7,9 @@
 #include "moe/router.cuh"
 
 struct EdgeRouter1x8 {
-    static constexpr int kRows = 8;         // layouts/muse_spark_model.lua:105, mid.x[0]
-    static constexpr int kHidden = 8192;    // layouts/muse_spark_model.lua:105, mid.x[1]
-    static constexpr int kExperts = 256;    // layouts/muse_spark_model.lua:246, router.w[0]
+    static constexpr int kRows = 8;         // layouts/muse_spark_model.lua:106, mid.x[0]
+    static constexpr int kHidden = 8192;    // layouts/muse_spark_model.lua:106, mid.x[1]
+    static constexpr int kExperts = 256;    // layouts/muse_spark_model.lua:247, router.w[0]
     static constexpr int kBlockExperts = 2; // templates/moe/router.lua:26, rule
     static constexpr int kWarps = 8;        // templates/moe/router.lua:26, rule
     static constexpr int kHeld = 8;         // templates/moe/router.lua:44, computed

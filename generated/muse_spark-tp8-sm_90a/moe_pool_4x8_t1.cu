@@ -7,10 +7,10 @@
 #include "gemm/skinny.cuh"
 
 struct MoePool4x8T1 {
-    static constexpr int kRows = 32;    // layouts/muse_spark_model.lua:105, mid.x[0]
-    static constexpr int kN = 512;      // layouts/muse_spark_model.lua:250, pool.w[0]
-    static constexpr int kK = 8192;     // layouts/muse_spark_model.lua:105, mid.x[1]
-    static constexpr int kPartials = 1; // layouts/muse_spark_providers.lua:173, option partials
+    static constexpr int kRows = 32;    // layouts/muse_spark_model.lua:106, mid.x[0]
+    static constexpr int kN = 512;      // layouts/muse_spark_model.lua:251, pool.w[0]
+    static constexpr int kK = 8192;     // layouts/muse_spark_model.lua:106, mid.x[1]
+    static constexpr int kPartials = 1; // layouts/muse_spark_providers.lua:179, option partials
     static constexpr int kSplits = 4;   // templates/gemm/skinny.lua:21, rule
     static constexpr int kTiles = 1;    // templates/gemm/skinny.lua:21, rule
     static constexpr int kWarps = 8;    // templates/gemm/skinny.lua:21, rule

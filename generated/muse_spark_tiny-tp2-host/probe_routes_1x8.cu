@@ -7,19 +7,19 @@
 #include "probe/routes.cuh"
 
 struct ProbeRoutes1x8 {
-    // layouts/muse_spark_model.lua:420, routes of probe.routes
+    // layouts/muse_spark_model.lua:427, routes of probe.routes
     static constexpr int kRoutes = 32;
-    // layouts/muse_spark_model.lua:420, top_k of probe.routes
+    // layouts/muse_spark_model.lua:427, top_k of probe.routes
     static constexpr int kTopK = 4;
-    // layouts/muse_spark_model.lua:420, experts of probe.routes
+    // layouts/muse_spark_model.lua:427, experts of probe.routes
     static constexpr int kExperts = 32;
-    // layouts/muse_spark_model.lua:420, local_experts of probe.routes
+    // layouts/muse_spark_model.lua:427, local_experts of probe.routes
     static constexpr int kLocal = 16;
-    // layouts/muse_spark_model.lua:420, tile of probe.routes
+    // layouts/muse_spark_model.lua:427, tile of probe.routes
     static constexpr int kTile = 8;
-    // layouts/muse_spark_model.lua:111, meta.permuted_to_token[0]
+    // layouts/muse_spark_model.lua:112, meta.permuted_to_token[0]
     static constexpr int kPermuted = 257;
-    // layouts/muse_spark_model.lua:114, meta.cta_expert[0]
+    // layouts/muse_spark_model.lua:115, meta.cta_expert[0]
     static constexpr int kMaxCtas = 32;
 };
 

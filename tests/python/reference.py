@@ -93,7 +93,7 @@ class Experts:
         self.packed = self.prefix + "gate_up_proj_weight_scale" in self.c
         self.width = model.k["moe_intermediate_size"]
         self.activations, self.unpacked = model.activations, {}
-        if self.packed:
+        if self.packed and self.activations == "nvfp4":
             self.input13 = self.c[self.prefix + "gate_up_proj_input_scale"].max()
             self.input2 = self.c[self.prefix + "down_proj_input_scale"].max()
 
