@@ -28,14 +28,12 @@ struct lathe_cache {
     cache_root roots[ROOTS];
 };
 
-static void add_root(lathe_cache *c, const char *path, const char *base) {
+/* A root that is made privately below `base` when it is first written. */
+static void add_private_root(lathe_cache *c, const char *base) {
     cache_root *root = &c->roots[c->count];
-    const char *wanted = path ? path : base;
-    if (!wanted || strlen(wanted) >= sizeof root->base)
+    if (!base || strlen(base) >= sizeof root->base)
         return;
-    snprintf(root->path, sizeof root->path, "%s", path ? path : "");
-    snprintf(root->base, sizeof root->base, "%s", base ? base : "");
-    root->there = path != NULL;
+    snprintf(root->base, sizeof root->base, "%s", base);
     c->count++;
 }
 
@@ -70,9 +68,9 @@ lathe_status lathe_cache_create(const char *folder, lathe_logger *log, lathe_cac
         free(c);
         return lathe_fail(message, LATHE_INVALID, "the path of the cache is too long");
     }
-    add_root(c, NULL, get_env("TMPDIR"));
-    add_root(c, NULL, "/tmp");
-    add_root(c, NULL, "/dev/shm");
+    add_private_root(c, get_env("TMPDIR"));
+    add_private_root(c, "/tmp");
+    add_private_root(c, "/dev/shm");
     c->log = log;
     pthread_mutex_init(&c->lock, NULL);
     *cache = c;
@@ -138,17 +136,33 @@ static bool place(const lathe_cache *c, int i, const char *name, const lathe_cac
            lathe_path_join(entry->path, sizeof entry->path, folder, request->artefact);
 }
 
-bool lathe_cache_find(lathe_cache *c, const lathe_cache_request *request,
-                      lathe_cache_entry *entry) {
+static void say_damaged(lathe_cache *c, const char *name, const char *file, const char *what) {
+    lathe_logger_write(c->log, LATHE_LOG_WARNING, "the cache entry %s is damaged (%s)%s", name,
+                       file, what);
+}
+
+/* `say`: nobody builds an entry that is found damaged, so it is named here. */
+static bool find(lathe_cache *c, const lathe_cache_request *request, bool say,
+                 lathe_cache_entry *entry) {
     char name[LATHE_ENTRY_NAME_BYTES], folder[4096], reason[128];
     lathe_entry_name(request, name);
     entry->made = false;
-    for (int i = 0; i < c->count; ++i)
-        if (root_there(c, i) && place(c, i, name, request, folder, entry) &&
-            lathe_entry_check(folder, request, (lathe_message_buffer){reason, sizeof reason}) ==
-                LATHE_ENTRY_WHOLE)
+    for (int i = 0; i < c->count; ++i) {
+        if (!root_there(c, i) || !place(c, i, name, request, folder, entry))
+            continue;
+        const lathe_entry_state state =
+            lathe_entry_check(folder, request, (lathe_message_buffer){reason, sizeof reason});
+        if (state == LATHE_ENTRY_WHOLE)
             return true;
+        if (say && state == LATHE_ENTRY_DAMAGED)
+            say_damaged(c, name, reason, "");
+    }
     return false;
+}
+
+bool lathe_cache_find(lathe_cache *c, const lathe_cache_request *request,
+                      lathe_cache_entry *entry) {
+    return find(c, request, true, entry);
 }
 
 /* With the lock held: another process may have been first. */
@@ -165,8 +179,7 @@ static lathe_status build_locked(lathe_cache *c, int i, const char *name,
     if (state == LATHE_ENTRY_WHOLE)
         return LATHE_OK;
     if (state == LATHE_ENTRY_DAMAGED)
-        lathe_logger_write(c->log, LATHE_LOG_WARNING,
-                           "the cache entry %s is damaged (%s): it is built again", name, reason);
+        say_damaged(c, name, reason, ": it is built again");
     return lathe_entry_build(c->roots[i].path, name, request, make, context, message);
 }
 
@@ -184,21 +197,34 @@ static lathe_status build_in(lathe_cache *c, int i, const char *name,
     return status;
 }
 
+/* Of a root that cannot be written: an entry that is damaged stays so. */
+static void say_irreplaceable(lathe_cache *c, int i, const char *name,
+                              const lathe_cache_request *request) {
+    char folder[4096], reason[128];
+    lathe_cache_entry entry;
+    if (root_there(c, i) && place(c, i, name, request, folder, &entry) &&
+        lathe_entry_check(folder, request, (lathe_message_buffer){reason, sizeof reason}) ==
+            LATHE_ENTRY_DAMAGED)
+        say_damaged(c, name, reason, " and cannot be replaced");
+}
+
 lathe_status lathe_cache_get(lathe_cache *c, const lathe_cache_request *request,
                              lathe_cache_make make, void *context, lathe_cache_entry *entry,
                              lathe_message_buffer message) {
     char name[LATHE_ENTRY_NAME_BYTES];
     lathe_status status = LATHE_IO;
-    if (lathe_cache_find(c, request, entry))
+    if (find(c, request, false, entry))
         return LATHE_OK;
     lathe_entry_name(request, name);
     lathe_fail(message, LATHE_IO, "no folder for the cache can be written");
     for (int i = 0; i < c->count && status == LATHE_IO; ++i) {
-        if (!open_root(c, i))
-            continue;
-        status = build_in(c, i, name, request, make, context, entry, message);
-        if (status == LATHE_IO)
+        const bool open = open_root(c, i);
+        if (open)
+            status = build_in(c, i, name, request, make, context, entry, message);
+        if (open && status == LATHE_IO)
             give_up(c, i, message.text);
+        if (status == LATHE_IO)
+            say_irreplaceable(c, i, name, request);
     }
     return status;
 }

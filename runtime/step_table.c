@@ -13,6 +13,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "gpu.h"
 #include "step_read.h"
 
 #define LARGEST_FILE ((size_t)64 << 20)
@@ -38,7 +39,7 @@ bool lathe_step_shape_bytes(lathe_json *j, const lathe_step_shape *shape, int sk
     int64_t product = (int64_t)lathe_scalar_bytes(type);
     for (int i = skip; i < shape->count; ++i) {
         if (__builtin_mul_overflow(product, shape->dim[i], &product) || product > LARGEST_BYTES)
-            return lathe_json_fail_at(j, "shape", "found more than 2^46 bytes, allowed: at most");
+            return lathe_json_fail_at(j, "shape", "found more than 2^46 bytes, allowed: fewer");
     }
     *bytes = product;
     return true;
@@ -368,6 +369,9 @@ static bool read_head(lathe_step_reader *r, const json_t *root) {
         !lathe_json_name(j, root, "hash", LATHE_NAME_FOLDER, &t->hash))
         return false;
     t->tp = (int)tp;
+    if (strcmp(t->arch, "host") != 0 && !lathe_gpu_find(t->arch))
+        return lathe_json_fail_at(j, "arch", "found %s, allowed: " LATHE_GPU_NAMES ", host",
+                                  t->arch);
     return true;
 }
 

@@ -362,6 +362,15 @@ Test(cache, a_read_only_folder_is_read_and_not_written) {
     expect_made(cache_folder, "known", &m, true);
     cr_assert_eq(mount(NULL, cache_folder, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
     expect_made(cache_folder, "known", &m, false);
+    cr_assert_eq(mount(NULL, cache_folder, NULL, MS_REMOUNT, NULL), 0);
+    damage("kernel.cubin", NULL);
+    cr_assert_eq(mount(NULL, cache_folder, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
+    log_text[0] = '\0';
+    lathe_cache_entry entry;
+    char message[1024];
+    setenv("TMPDIR", root, 1);
+    cr_assert_eq(get(cache_folder, "known", &m, &entry, message), LATHE_OK, "%s", message);
+    cr_assert(strstr(log_text, "is damaged (kernel.cubin) and cannot be replaced"), "%s", log_text);
     expect_fallback(cache_folder);
     cr_assert(strstr(log_text, strerror(EROFS)), "%s", log_text);
     umount(cache_folder);
