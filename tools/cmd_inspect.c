@@ -11,7 +11,7 @@ const char lathe_cmd_inspect_summary[] = "resources, floors and nodes of a gener
 
 static const char usage[] =
     "usage: lathe inspect DIR [--kernel PATTERN] [--json | --sass | --flatten | --diff OTHER]\n"
-    "                         [--html FILE [--sass]] [--cache DIR] [--nvrtc PATH]\n"
+    "                         [--html FILE [--sass]] [--record FILE] [--cache DIR] [--nvrtc PATH]\n"
     "\n"
     "Prints per kernel its launch, registers, spills, shared memory (static and dynamic bytes),\n"
     "blocks that fit a multiprocessor, bytes, operations, floor time and tactic; then per layer\n"
@@ -25,11 +25,12 @@ static const char usage[] =
     "  --flatten         the source of one kernel with all it includes, in one file\n"
     "  --diff OTHER      what differs between DIR and another generated directory\n"
     "  --html FILE       one page with all of it, sources and timeline; with --sass, that too\n"
+    "  --record FILE     what `lathe bench --record` wrote; default: DIR/bench*.json, if any\n"
     "  --cache DIR       default: $LATHE_CACHE, else $XDG_CACHE_HOME/lathe, else ~/.cache/lathe\n"
     "  --nvrtc PATH      libnvrtc or its folder; default: $LATHE_NVRTC, else the usual places\n";
 
 typedef struct {
-    const char *directory, *kernel, *diff, *html, *cache, *nvrtc;
+    const char *directory, *kernel, *diff, *html, *record, *cache, *nvrtc;
     bool json, sass, flatten;
 } inspect_options;
 
@@ -48,15 +49,12 @@ static int check_output(const inspect_options *o) {
 
 /* Returns 0 to go on, else the exit status plus one. */
 static int parse(int argc, char **argv, inspect_options *o) {
-    const lathe_option options[] = {{.name = "--kernel", .text = &o->kernel},
-                                    {.name = "--json", .flag = &o->json},
-                                    {.name = "--sass", .flag = &o->sass},
-                                    {.name = "--flatten", .flag = &o->flatten},
-                                    {.name = "--diff", .text = &o->diff},
-                                    {.name = "--html", .text = &o->html},
-                                    {.name = "--cache", .text = &o->cache},
-                                    {.name = "--nvrtc", .text = &o->nvrtc},
-                                    {0}};
+    const lathe_option options[] = {
+        {.name = "--kernel", .text = &o->kernel}, {.name = "--json", .flag = &o->json},
+        {.name = "--sass", .flag = &o->sass},     {.name = "--flatten", .flag = &o->flatten},
+        {.name = "--diff", .text = &o->diff},     {.name = "--html", .text = &o->html},
+        {.name = "--record", .text = &o->record}, {.name = "--cache", .text = &o->cache},
+        {.name = "--nvrtc", .text = &o->nvrtc},   {0}};
     const lathe_command_line line = {.command = "inspect",
                                      .help = usage,
                                      .options = options,
@@ -80,13 +78,15 @@ static int count_shown(const lathe_inspect *in, int *first) {
 static lathe_status compare(const lathe_inspect *in, const inspect_options *o,
                             lathe_message_buffer message) {
     lathe_inspect other;
-    const lathe_status status = lathe_inspect_open(o->diff, o->cache, o->nvrtc, &other, message);
+    lathe_status status = lathe_inspect_open(o->diff, o->cache, o->nvrtc, &other, message);
     if (status != LATHE_OK)
         return status;
     other.pattern = in->pattern;
-    lathe_inspect_diff(in, &other, stdout);
+    status = lathe_inspect_read_bench(&other, o->diff, NULL, message);
+    if (status == LATHE_OK)
+        lathe_inspect_diff(in, &other, stdout);
     lathe_inspect_close(&other);
-    return LATHE_OK;
+    return status;
 }
 
 static lathe_status show(const lathe_inspect *in, const inspect_options *o,
@@ -126,7 +126,9 @@ int lathe_cmd_inspect(int argc, char **argv) {
     lathe_status status = lathe_inspect_open(o.directory, o.cache, o.nvrtc, &in, message);
     if (status == LATHE_OK) {
         in.pattern = o.kernel;
-        status = show(&in, &o, message);
+        status = lathe_inspect_read_bench(&in, o.directory, o.record, message);
+        if (status == LATHE_OK)
+            status = show(&in, &o, message);
         lathe_inspect_close(&in);
     }
     if (status != LATHE_OK)

@@ -95,6 +95,7 @@ static void read_kernel(lathe_inspect *in, const char *directory, int number) {
     k->kernel = &in->table->kernels[number];
     k->tactic = &k->kernel->tactics[0];
     k->registers = k->spill_bytes = k->static_shared = -1;
+    k->measured_us = k->touched_floor_us = k->predicted_us = NAN;
     for (int t = 0; t < k->kernel->tactic_count && !k->artefact; ++t) {
         lathe_compiled found;
         if (lathe_compiler_find(in->compiler, k->kernel, t, &found,
@@ -127,7 +128,7 @@ bool lathe_inspect_receives(const lathe_step_table *t, const lathe_step_op *op) 
 /* Follows a list of operations: `depth` is the longest chain that each stream ends. */
 static lathe_inspect_part read_part(const lathe_inspect *in, const char *name, int layers,
                                     const lathe_step_ops *ops) {
-    lathe_inspect_part part = {.name = name, .layers = layers};
+    lathe_inspect_part part = {.name = name, .layers = layers, .measured_us = NAN};
     int depth[8] = {0};
     for (int i = 0; i < ops->count; ++i) {
         const lathe_step_op *op = &ops->ops[i];
@@ -167,7 +168,7 @@ static bool read_variant(lathe_inspect *in, int number) {
     for (int k = 0; k < t->kind_count; ++k)
         v->parts[1 + k] = read_part(in, t->kind_names[k], layers_of(t, k), &v->variant->kinds[k]);
     v->parts[1 + t->kind_count] = read_part(in, "epilogue", 1, &v->variant->epilogue);
-    v->whole = (lathe_inspect_part){.name = "step", .layers = 1};
+    v->whole = (lathe_inspect_part){.name = "step", .layers = 1, .measured_us = NAN};
     for (int p = 0; p < v->part_count; ++p) {
         const lathe_inspect_part *part = &v->parts[p];
         v->whole.nodes += part->layers * part->nodes;

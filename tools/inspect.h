@@ -18,16 +18,23 @@ typedef struct {
     int resident;                    /* blocks that fit one multiprocessor at once; 0: unknown */
     double floor_us;                 /* NAN: step.json names no ceilings */
     bool by_operations;              /* the operations are the floor, not the bytes */
+    /* Of a record of `lathe bench`; NAN: there is none of this kernel and tactic. */
+    double measured_us;      /* what a launch adds to the step */
+    double touched_floor_us; /* of the bytes that the measured step touched */
+    double predicted_us;     /* that floor, and the costs of a node and of an exchange */
+    const char *limit;       /* where they are far apart, why; else NULL */
+    char limit_text[96];
 } lathe_inspect_kernel;
 
 /* One layer of a kind in a batch variant, or what comes before or after the layers. */
 typedef struct {
-    const char *name; /* of the kind, "prologue", "epilogue" */
-    int layers;       /* of this kind; 1 for prologue and epilogue */
-    int nodes;        /* launches and collectives */
-    int critical;     /* of them on the longest chain through both streams */
-    int exchanges;    /* receivers of a mailbox and collectives */
-    double floor_us;  /* sum over the nodes; NAN where a kernel's is */
+    const char *name;   /* of the kind, "prologue", "epilogue" */
+    int layers;         /* of this kind; 1 for prologue and epilogue */
+    int nodes;          /* launches and collectives */
+    int critical;       /* of them on the longest chain through both streams */
+    int exchanges;      /* receivers of a mailbox and collectives */
+    double floor_us;    /* sum over the nodes; NAN where a kernel's is */
+    double measured_us; /* of one layer, or of the step; NAN: not known */
 } lathe_inspect_part;
 
 typedef struct {
@@ -44,6 +51,12 @@ typedef struct {
                             opened: all of them, and what belongs to no kernel */
     lathe_inspect_kernel *kernels;   /* as table->kernels */
     lathe_inspect_variant *variants; /* as table->variants */
+    struct {
+        char about[256]; /* where and when; "": nothing is measured */
+        int kernels;     /* with a prediction */
+        int near;        /* of them within 15 % of it */
+        int stale;       /* in the record with another tactic */
+    } measured;
 } lathe_inspect;
 
 /* Reads DIRECTORY/step.json, the generated files' first lines and what the cache holds. Compiles
@@ -52,6 +65,13 @@ LATHE_CHECKED lathe_status lathe_inspect_open(const char *directory, const char 
                                               const char *nvrtc, lathe_inspect *inspect,
                                               lathe_message_buffer message);
 void lathe_inspect_close(lathe_inspect *inspect);
+
+/* Takes what `lathe bench` measured from the record, NULL: from DIRECTORY/bench*.json, of
+ * which the last by name counts. Kernels that have another tactic since stay without. LATHE_INVALID
+ * where a file is no record, or the one that was named is of another deployment. */
+LATHE_CHECKED lathe_status lathe_inspect_read_bench(lathe_inspect *inspect, const char *directory,
+                                                    const char *record,
+                                                    lathe_message_buffer message);
 
 /* The longer of the two, in microseconds: bytes over the read rate, operations over the tensor
  * cores' rate. NAN where there are no ceilings. */

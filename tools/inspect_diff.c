@@ -3,6 +3,7 @@
 #include "inspect.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 typedef struct {
@@ -63,6 +64,14 @@ static void compare_constants(difference *d, const lathe_inspect_kernel *from,
     }
 }
 
+static void compare_times(difference *d, double from, double to) {
+    char a[32], b[32];
+    snprintf(a, sizeof a, "%.2f us", from);
+    snprintf(b, sizeof b, "%.2f us", to);
+    if (!isnan(from) && !isnan(to))
+        compare_text(d, "measured", a, b);
+}
+
 static void compare_kernels(difference *d, const lathe_inspect_kernel *from,
                             const lathe_inspect_kernel *to) {
     static const char *const axes[] = {"grid x", "grid y", "grid z"};
@@ -79,6 +88,7 @@ static void compare_kernels(difference *d, const lathe_inspect_kernel *from,
     compare_known(d, "static shared bytes", from->static_shared, to->static_shared);
     compare_number(d, "bytes", from->kernel->bytes, to->kernel->bytes);
     compare_number(d, "operations", from->kernel->operations, to->kernel->operations);
+    compare_times(d, from->measured_us, to->measured_us);
 }
 
 static const lathe_inspect_kernel *find(const lathe_inspect *in, const char *name) {

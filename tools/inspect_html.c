@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "files.h"
+#include "tactic_file.h"
 
 #define LARGEST_TEXT ((size_t)4 << 20)
 
@@ -62,6 +63,25 @@ static json_t *tactic_names(const lathe_step_kernel *k) {
     return names;
 }
 
+/* The entry of the table of tactics that the tactic came from: "measured,
+ * layouts/tactics/h200.lua:8". It has the record of the measurement, and what lost. */
+static void add_history(json_t *object, const char *directory, const char *origin) {
+    char name[256], said[256];
+    int line = 0;
+    lathe_tactic_file file;
+    if (!origin || sscanf(origin, "measured, %255[^:]:%d", name, &line) != 2 || strstr(name, ".."))
+        return;
+    char *text = read_above(directory, name);
+    if (text && lathe_tactic_file_parse(name, text, &file,
+                                        (lathe_message_buffer){said, sizeof said}) == LATHE_OK) {
+        for (int i = 0; i < file.count; ++i)
+            if (file.entries[i].line == line)
+                json_object_set(object, "history", file.entries[i].fields);
+        lathe_tactic_file_free(&file);
+    }
+    free(text);
+}
+
 static lathe_status add_sass(json_t *object, const lathe_inspect_kernel *k,
                              lathe_message_buffer message) {
     char *text = NULL;
@@ -89,6 +109,7 @@ static lathe_status add_sources(json_t *root, const lathe_inspect *in, const cha
         json_t *object = json_array_get(kernels, (size_t)i);
         char *text = read_text(directory, k->tactic->file);
         json_object_set_new(object, "tactics", tactic_names(k->kernel));
+        add_history(object, directory, k->origin);
         if (text) {
             json_object_set_new(object, "source", json_string(text));
             add_lua(lua, directory, text);

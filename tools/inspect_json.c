@@ -27,12 +27,27 @@ static json_t *constants_of(const lathe_inspect_kernel *k) {
     return object;
 }
 
+static void add_measured(json_t *object, const lathe_inspect_kernel *k) {
+    json_object_set_new(object, "measured_us", microseconds(k->measured_us));
+    json_object_set_new(object, "measured_floor_us", microseconds(k->touched_floor_us));
+    json_object_set_new(object, "predicted_us", microseconds(k->predicted_us));
+    json_object_set_new(object, "limit", k->limit ? json_string(k->limit) : json_null());
+}
+
+static json_t *measured_json(const lathe_inspect *in) {
+    if (!*in->measured.about)
+        return json_null();
+    return json_pack("{ss, si, si, si}", "about", in->measured.about, "kernels",
+                     in->measured.kernels, "within_15_percent", in->measured.near, "stale",
+                     in->measured.stale);
+}
+
 static json_t *kernel_json(const lathe_inspect_kernel *k) {
     const lathe_step_tactic *t = k->tactic;
     json_t *parts = json_array();
     for (int p = 0; p < k->kernel->part_count; ++p)
         json_array_append_new(parts, json_string(k->kernel->parts[p]));
-    return json_pack(
+    json_t *object = json_pack(
         "{ss, ss, so, so, ss, ss, s[iii], si, so, so, so, si, so, sI, sI, so, ss, ss*, sb, sb}",
         "name", k->kernel->name, "provider", k->kernel->provider, "parts", parts, "constants",
         constants_of(k), "file", t->file, "entry", t->entry, "grid", (int)t->grid[0],
@@ -43,12 +58,15 @@ static json_t *kernel_json(const lathe_inspect_kernel *k) {
         "operations", (json_int_t)k->kernel->operations, "floor_us", microseconds(k->floor_us),
         "tactic", t->name, "tactic_origin", k->origin, "early", (int)k->kernel->early, "built",
         k->artefact != NULL);
+    if (object)
+        add_measured(object, k);
+    return object;
 }
 
 static json_t *part_json(const lathe_inspect_part *p) {
-    return json_pack("{ss, si, si, si, si, so}", "name", p->name, "layers", p->layers, "nodes",
+    return json_pack("{ss, si, si, si, si, so, so}", "name", p->name, "layers", p->layers, "nodes",
                      p->nodes, "critical", p->critical, "exchanges", p->exchanges, "floor_us",
-                     microseconds(p->floor_us));
+                     microseconds(p->floor_us), "measured_us", microseconds(p->measured_us));
 }
 
 static json_t *variant_json(const lathe_inspect_variant *v) {
@@ -68,14 +86,14 @@ json_t *lathe_inspect_json(const lathe_inspect *in) {
             json_array_append_new(kernels, kernel_json(&in->kernels[k]));
     for (int v = 0; v < t->variant_count; ++v)
         json_array_append_new(variants, variant_json(&in->variants[v]));
-    return json_pack("{si, ss, ss, si, ss, ss, si, so, so, so}", "inspect", 1, "layout", t->layout,
-                     "deployment", t->deployment, "tp", t->tp, "arch", t->arch, "hash", t->hash,
-                     "layers", t->layer_count, "ceilings",
+    return json_pack("{si, ss, ss, si, ss, ss, si, so, so, so, so}", "inspect", 1, "layout",
+                     t->layout, "deployment", t->deployment, "tp", t->tp, "arch", t->arch, "hash",
+                     t->hash, "layers", t->layer_count, "ceilings",
                      t->ceilings.read_gb_s
                          ? json_pack("{sI, sI}", "read_gb_s", (json_int_t)t->ceilings.read_gb_s,
                                      "bf16_tflops", (json_int_t)t->ceilings.bf16_tflops)
                          : json_null(),
-                     "kernels", kernels, "variants", variants);
+                     "measured", measured_json(in), "kernels", kernels, "variants", variants);
 }
 
 bool lathe_inspect_write_json(const lathe_inspect *in, FILE *out) {

@@ -24,6 +24,18 @@ static void print_parts(const lathe_step_kernel *k, FILE *out) {
         fprintf(out, "%s%s", p ? " " : "", k->parts[p]);
 }
 
+/* "12.58 us, 0.67 of its floor; predicted 10.96, limited by ..." */
+static void print_measured(const lathe_inspect_kernel *k, FILE *out) {
+    if (isnan(k->measured_us))
+        return;
+    fprintf(out, "%42s%.2f us", "", k->measured_us);
+    if (k->measured_us > 0 && k->touched_floor_us > 0)
+        fprintf(out, ", %.2f of its floor", k->touched_floor_us / k->measured_us);
+    if (!isnan(k->predicted_us))
+        fprintf(out, "; predicted %.2f", k->predicted_us);
+    fprintf(out, "%s%s\n", k->limit ? "; limit: " : "", k->limit ? k->limit : "");
+}
+
 static void print_kernel(const lathe_inspect_kernel *k, FILE *out) {
     const lathe_step_tactic *t = k->tactic;
     char grid[64];
@@ -44,6 +56,7 @@ static void print_kernel(const lathe_inspect_kernel *k, FILE *out) {
     fprintf(out, "%c  ", isnan(k->floor_us) ? ' ' : k->by_operations ? 'c' : 'm');
     print_parts(k->kernel, out);
     fprintf(out, "\n%42s%s: %s\n", "", t->name, k->origin ? k->origin : "origin unknown");
+    print_measured(k, out);
 }
 
 static void print_part(const lathe_inspect_part *p, FILE *out) {
@@ -51,14 +64,15 @@ static void print_part(const lathe_inspect_part *p, FILE *out) {
             p->exchanges);
     print_us(out, 10, p->floor_us);
     print_us(out, 12, p->floor_us * p->layers);
+    print_us(out, 12, p->measured_us);
     fputc('\n', out);
 }
 
 static void print_variant(const lathe_inspect_variant *v, FILE *out) {
     fprintf(out, "\nvariant %s (%" PRId64 " requests of %" PRId64 " tokens)\n", v->variant->name,
             v->variant->requests, v->variant->q);
-    fprintf(out, "  %-24s %6s %6s %9s %10s %10s %12s\n", "part", "layers", "nodes", "critical",
-            "exchanges", "floor us", "x layers us");
+    fprintf(out, "  %-24s %6s %6s %9s %10s %10s %12s %12s\n", "part", "layers", "nodes", "critical",
+            "exchanges", "floor us", "x layers us", "measured us");
     for (int p = 0; p < v->part_count; ++p)
         print_part(&v->parts[p], out);
     print_part(&v->whole, out);
@@ -77,6 +91,12 @@ static void print_head(const lathe_inspect *in, FILE *out) {
         fputs(
             "floor: unknown, no table of tactics named the GPU's ceilings (lathe gen --tactics)\n",
             out);
+    if (*in->measured.about)
+        fprintf(out, "measured: %s; predictions within 15 %%: %d of %d kernels\n",
+                in->measured.about, in->measured.near, in->measured.kernels);
+    if (in->measured.stale > 0)
+        fprintf(out, "%d kernels of the record have another tactic now: measure again\n",
+                in->measured.stale);
 }
 
 void lathe_inspect_print(const lathe_inspect *in, FILE *out) {

@@ -214,3 +214,77 @@ Test(cmd_inspect, wrong_usage) {
     cr_assert_eq(inspect(2, (const char *[]){HOST, "--sass"}), LATHE_EXIT_USAGE);
     cr_assert_eq(inspect(1, (const char *[]){HOST}), LATHE_EXIT_OK);
 }
+
+/* ---- beside a record of `lathe bench` ---- */
+
+/* Of the kernel `name` of TP 8: 10 us where 5 are predicted, floor 4. */
+static char *write_record(const char *file, const char *name, const char *tactic, int tp) {
+    char *path;
+    cr_assert_gt(asprintf(&path, "%s/%s", t.directory, file), 0);
+    json_t *record =
+        json_pack("{s:s,s:i,s:{s:s,s:s,s:s,s:i},s:s,s:s,s:s,s:i,s:i,s:i,"
+                  "s:[{s:s,s:{s:f},s:[{s:s,s:f}],s:[{s:s,s:s,s:f,s:f,s:f,s:f}]}]}",
+                  "kind", "lathe bench", "format", 1, "machine", "gpu", "G", "driver", "580",
+                  "date", "2026-01-02", "multiprocessors", 132, "layout", "muse_spark",
+                  "deployment", "", "arch", "sm_90a", "tp", tp, "layers", 62, "layers_of", 62,
+                  "variants", "name", "1x8", "step", "median_us", 5000.0, "kinds", "name",
+                  "full_nvfp4", "median_us", 90.5, "kernels", "name", name, "tactic", tactic,
+                  "left_out_us", 9.0, "in_order_us", 10.0, "floor_us", 4.0, "predicted_us", 5.0);
+    cr_assert_not_null(record);
+    cr_assert_eq(json_dump_file(record, path, 0), 0);
+    json_decref(record);
+    return path;
+}
+
+static const lathe_inspect_kernel *find_kernel(const lathe_inspect *in, const char *name) {
+    for (int k = 0; k < in->table->kernel_count; ++k)
+        if (strcmp(in->table->kernels[k].name, name) == 0)
+            return &in->kernels[k];
+    cr_assert(false, "no kernel %s", name);
+    return NULL;
+}
+
+Test(cmd_inspect, what_bench_measured_stands_beside) {
+    char message[1024] = "";
+    lathe_inspect in = open_directory(TP8);
+    const lathe_inspect_kernel *k = find_kernel(&in, "moe_routing_1x8");
+    char *path = write_record("bench.json", "moe_routing_1x8", k->tactic->name, 8);
+    cr_expect(isnan(k->measured_us) && isnan(in.variants[1].whole.measured_us));
+    cr_assert_eq(lathe_inspect_read_bench(&in, t.directory, NULL,
+                                          (lathe_message_buffer){message, sizeof message}),
+                 LATHE_OK, "%s", message);
+    cr_expect(k->measured_us == 10 && k->touched_floor_us == 4 && k->predicted_us == 5);
+    cr_expect_str_eq(k->limit, "few blocks: 1 of 132 multiprocessors have one");
+    cr_expect(in.measured.kernels == 1 && in.measured.near == 0 && in.measured.stale == 0);
+    cr_expect(in.variants[1].whole.measured_us == 5000);
+    lathe_inspect_print(&in, out);
+    expect("measured: G, driver 580, 2026-01-02: the first 62 of 62 layers; predictions within 15 "
+           "%: 0 of 1 kernels");
+    expect("10.00 us, 0.40 of its floor; predicted 5.00; limit: few blocks");
+    cr_assert(lathe_inspect_write_json(&in, out));
+    expect("\"within_15_percent\": 0");
+    expect("\"measured_us\": 90.5");
+    lathe_inspect_close(&in);
+    free(path);
+}
+
+Test(cmd_inspect, a_record_of_another_tactic_or_deployment_does_not_count) {
+    char said[1024] = "";
+    const lathe_message_buffer message = {said, sizeof said};
+    lathe_inspect in = open_directory(TP8);
+    char *path = write_record("bench.json", "moe_routing_1x8", "kWarps=77", 8);
+    cr_assert_eq(lathe_inspect_read_bench(&in, t.directory, path, message), LATHE_OK, "%s", said);
+    cr_expect(isnan(find_kernel(&in, "moe_routing_1x8")->measured_us));
+    cr_expect_eq(in.measured.stale, 1);
+    free(path);
+    path = write_record("bench.json", "moe_routing_1x8", "kWarps=1", 4);
+    cr_expect_eq(lathe_inspect_read_bench(&in, t.directory, path, message), LATHE_INVALID);
+    cr_expect(strstr(said, "a record of another deployment, allowed: of muse_spark, TP 8, sm_90a"),
+              "%s", said);
+    cr_expect_eq(lathe_inspect_read_bench(&in, t.directory, NULL, message), LATHE_OK);
+    cr_expect_eq(lathe_inspect_read_bench(&in, t.directory, TP8 "/step.json", message),
+                 LATHE_INVALID);
+    cr_expect_eq(lathe_inspect_read_bench(&in, t.directory, "/nothing", message), LATHE_IO);
+    lathe_inspect_close(&in);
+    free(path);
+}

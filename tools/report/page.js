@@ -77,7 +77,7 @@ function drawTimeline(variant) {
     const boxes = schedule(part);
     if (!boxes.length) continue;
     const end = Math.max(...boxes.map((b) => b.to)), scale = 1090 / end;
-    add(box, "h3", {}, `${part.name}: ${part.layers} x ${us(part.floor_us)} us, ${part.nodes} nodes, ${part.critical} critical, ${part.exchanges} exchanges`);
+    add(box, "h3", {}, `${part.name}: ${part.layers} x ${us(part.measured_us ?? part.floor_us)} us, ${part.nodes} nodes, ${part.critical} critical, ${part.exchanges} exchanges`);
     const svg = add(box, "svg", { viewBox: "0 0 1100 58", role: "img" });
     for (const b of boxes) {
       const name = b.op.kernel || b.op.collective, y = b.lane ? 30 : 2, w = Math.max((b.to - b.from) * scale - 1, 1);
@@ -123,12 +123,12 @@ const columns = [
   ["kernel", (k) => k.name], ["grid", (k) => k.grid.filter((g, i) => !i || g > 1).join("x")], ["block", (k) => k.block], ["registers", (k) => k.registers],
   ["spills", (k) => k.spill_bytes], ["static", (k) => k.static_shared], ["dynamic", (k) => k.dynamic_shared], ["blocks/SM", (k) => k.blocks_per_multiprocessor],
   ["MB", (k) => k.bytes / 1e6], ["MFLOP", (k) => k.operations / 1e6], ["floor us", (k) => k.floor_us], ["measured us", (k) => k.measured_us ?? null],
-  ["of floor", (k) => (k.measured_us ? k.floor_us / k.measured_us : null)],
+  ["of floor", (k) => (k.measured_us ? (k.measured_floor_us ?? k.floor_us) / k.measured_us : null)], ["predicted us", (k) => k.predicted_us ?? null],
 ];
 let order = [0, 1];
 function drawTable(variant) {
   const box = clear("table"), count = launches(variant);
-  const shown = columns.filter(([title]) => data.measured || !["measured us", "of floor"].includes(title));
+  const shown = columns.filter(([title]) => data.measured || !["measured us", "of floor", "predicted us"].includes(title));
   const table = add(add(box, "div", { class: "wide" }), "table", {}), head = add(add(table, "thead", {}), "tr", {});
   shown.forEach(([title], i) => add(head, "th", {}, title).addEventListener("click", () => { order = [i, order[0] === i ? -order[1] : 1]; drawTable(variant); }));
   const rows = [...count.keys()].map((name) => kernels.get(name));
@@ -183,12 +183,28 @@ function drawKernels() {
   addEventListener("beforeprint", () => document.querySelectorAll("#kernels details").forEach((d) => { d.open = true; if (!d.dataset.filled) fillKernel(d, kernels.get(d.id.slice(7))); }));
   open();
 }
+// What was measured when the tactic was chosen: the entry of the table of tactics.
+function fillHistory(details, history) {
+  const r = history.record || {}, names = (x) => Object.entries(x).filter(([key]) => key !== "median_us").map(([key, v]) => `${key}=${v}`).join(" ");
+  add(details, "h3", {}, "History of tactics");
+  add(details, "p", {}, `${r.gpu}, driver ${r.driver}, toolkit ${r.toolkit}, ${r.date}: ${(r.losers || []).length + 1} tactics, spread ${us(r.spread_us)} us.`);
+  const table = add(add(details, "div", { class: "wide" }), "table", { class: "history" }), head = add(add(table, "thead", {}), "tr", {}), body = add(table, "tbody", {});
+  for (const title of ["tactic", "median us", "of the chosen"]) add(head, "th", {}, title);
+  for (const x of [{ ...history.choose[0], median_us: r.median_us }, ...(r.losers || [])]) {
+    const row = add(body, "tr", {});
+    add(row, "td", {}, names(x)); add(row, "td", {}, us(x.median_us)); add(row, "td", {}, r.median_us ? us(x.median_us / r.median_us) : "-");
+  }
+}
 function fillKernel(details, k) {
   details.dataset.filled = "yes";
   add(details, "p", {}, `Tactic ${k.tactic}: ${k.tactic_origin || "origin unknown"}. ` +
     (k.registers === null ? "Not in the cache, so its registers are not known." : `${k.registers} registers, ${k.spill_bytes} bytes spilled, ${k.static_shared} + ${k.dynamic_shared} bytes of shared memory.`));
+  if (k.measured_us !== null && k.measured_us !== undefined)
+    add(details, "p", {}, `Measured ${us(k.measured_us)} us, floor of the bytes touched ${us(k.measured_floor_us)} us, predicted ${us(k.predicted_us)} us.` +
+      (k.limit ? ` Limit: ${k.limit}.` : ""));
   add(details, "h3", {}, "Tactics in order of preference");
   add(details, "p", {}, k.tactics.join(" | "));
+  if (k.history) fillHistory(details, k.history);
   add(details, "h3", {}, k.file);
   source(details, k.source || "the file is missing");
   if (k.sass) { add(details, "h3", {}, "SASS"); add(details, "pre", {}, k.sass); }
@@ -210,7 +226,8 @@ function choose(variant) {
 }
 at("title").textContent = `${data.layout}${data.deployment ? " " + data.deployment : ""}, TP ${data.tp}, ${data.arch}`;
 document.title = at("title").textContent + " - lathe inspect";
-at("facts").textContent = `${data.layers} layers, ${data.kernels.length} kernels, hash ${data.hash}`;
+at("facts").textContent = `${data.layers} layers, ${data.kernels.length} kernels, hash ${data.hash}` +
+  (data.measured ? `; measured on ${data.measured.about}; predictions within 15 %: ${data.measured.within_15_percent} of ${data.measured.kernels} kernels` : "");
 for (const v of data.variants) add(at("variants"), "button", { type: "button" }, v.name).addEventListener("click", () => choose(v));
 drawLua();
 drawKernels();
