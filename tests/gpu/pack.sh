@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Builds, on a machine without a GPU, all that tests/gpu/check.sh needs on one with a GPU but without Lua, jansson, xxHash and
+# Builds, on a machine without a GPU, all that tests/gpu/check.sh, pair.sh and bench.sh need on one with a GPU but without Lua, jansson, xxHash and
 # Boost: the program without libclang, its shared libraries, generated directories and their cubins, in build-gpu/.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -26,3 +26,6 @@ add attention_block 2 nccl
 add muse_spark_tiny 2
 add muse_spark_tiny 2 ep
 add muse_spark_slice 2
+# What bench.sh times stands in generated/ already.
+cp -R generated/muse_spark-tp8-sm_90a "$pack/generated/"
+LD_LIBRARY_PATH=$pack/lib "$pack/lathe" build "$pack/generated/muse_spark-tp8-sm_90a" --cache "$pack/cache"

@@ -9,7 +9,7 @@ const base = (name) => name.replace(/_\d+x\d+$/, "");
 const hues = new Map();
 for (const k of data.kernels) if (!hues.has(base(k.name))) hues.set(base(k.name), (hues.size * 137.5) % 360);
 const colour = (name) => `hsl(${hues.get(base(name)) ?? 0} 50% 58%)`;
-const time = (k) => (k.measured_us ?? k.floor_us ?? 0);
+const time = (k) => Math.max(k.measured_us ?? k.floor_us ?? 0, 0); // a difference of noisy steps may be negative
 
 function element(name, attributes, text) {
   const svg = ["svg", "g", "rect", "circle", "line", "path", "text", "title"].includes(name);
