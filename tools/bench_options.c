@@ -22,7 +22,7 @@ static const char help[] =
     "  --layers N         the first N layers; 0: all  [12]\n"
     "  --replays N        of the whole step  [1000]\n"
     "  --sets N           of inputs (other tokens, other routes) that share the replays  [5]\n"
-    "  --samples N        replays of each step with a kernel left out  [150]\n"
+    "  --samples N        replays of each step with a kernel left out  [200]\n"
     "  --kernel TEXT      leave out only kernels whose name holds TEXT\n"
     "  --step             leave no kernel out: whole step and layers only\n"
     "  --record FILE      write a record\n"
@@ -101,7 +101,7 @@ static int parse(int argc, char **argv, lathe_bench_options *o) {
 
 int lathe_bench_options_parse(int argc, char **argv, lathe_bench_options *o) {
     *o = (lathe_bench_options){
-        .layers = 12, .replays = 1000, .sets = 5, .samples = 150, .timeout_ms = 10000};
+        .layers = 12, .replays = 1000, .sets = 5, .samples = 200, .timeout_ms = 10000};
     const int status = parse(argc, argv, o);
     if (status != 0)
         return status;

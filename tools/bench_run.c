@@ -15,6 +15,8 @@
 #include "pool.h"
 #include "step_inputs.h"
 
+#define BLOCK 10 /* replays of one step before the next has its turn */
+
 /* A step with something left out, and its times: sums over the times it was timed. */
 typedef struct {
     lathe_bench_graph graph;
@@ -183,8 +185,10 @@ static lathe_status time_set(runner *r, int set) {
     lathe_status status = prepare_set(r, set);
     if (status == LATHE_OK)
         status = lathe_bench_time(&r->timer, &r->base.graph, end - begin, r->samples + begin);
-    return status == LATHE_OK ? time_parts(r, (r->o->samples + r->o->sets - 1) / r->o->sets)
-                              : status;
+    const int samples = (r->o->samples + r->o->sets - 1) / r->o->sets;
+    for (int done = 0; status == LATHE_OK && done < samples; done += BLOCK)
+        status = time_parts(r, samples - done < BLOCK ? samples - done : BLOCK);
+    return status;
 }
 
 static lathe_status time_sets(runner *r) {

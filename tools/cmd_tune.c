@@ -34,7 +34,7 @@ static const char help[] =
     "  --build            only generate and compile it, into the cache; needs no GPU\n"
     "  --most N           tactics of a kernel at most: what rule and table take, the others "
     "evenly  [24]\n"
-    "  --rounds N         of a kernel at most; a round times every tactic that is left  [60]\n"
+    "  --rounds N         of a kernel at most; a round times every tactic that is left  [160]\n"
     "  --layers N         the first N layers of the step; 0: all  [8]\n"
     "  --context N        tokens of every request  [8192, or the maximum where that is less]\n"
     "  --tactics NAME     the table: read, and written  [the GPU's last word: h200]\n"
@@ -87,7 +87,7 @@ static int parse(int argc, char **argv, tune *t) {
     int64_t seed = 1;
     *o = (lathe_bench_options){.layers = 8, .timeout_ms = 10000};
     t->most = 24;
-    t->rounds = 60;
+    t->rounds = 160;
     const lathe_option options[] = {
         {.name = "--kernel", .text = &t->pattern},
         {.name = "--list", .flag = &t->list},

@@ -36,14 +36,27 @@ return tactics "h200" {
             },
         },
     },
-    -- Graphs of eight launches, weights of four layers in turn, 58 experts touched; 21 replays.
+    -- Routed experts by `lathe tune`, in the step of TP 8 with routes drawn evenly (57 experts of 8 tokens).
     tactic "moe/unit_gemm1" {
-        shape = { kRows = 8, kCodeBytes = 2048, kBlocks = 256, kExperts = 256, kUnits = 512, kUnitBytes = 4608, kPermuted = 513,
-                  kMaxCtas = 64, kMaxRows = 512, kOutBytes = 256, kOutBlocks = 32 }, rows = 8,
-        choose = { { kTeams = 2, kSplit = 8, kStages = 2, kExpanded = 1 }, { kTeams = 2, kSplit = 8, kStages = 2, kExpanded = 0 } },
+        shape = { kRows = 8, kCodeBytes = 2048, kBlocks = 256, kExperts = 256, kUnits = 512, kUnitBytes = 4608,
+                  kPermuted = 513, kMaxCtas = 64, kMaxRows = 512, kOutBytes = 256, kOutBlocks = 32, kTile = 8 }, rows = 8,
+        choose = { { kTeams = 3, kSplit = 4, kStages = 2, kExpanded = 1 } },
         record = {
-            gpu = "NVIDIA H200", toolkit = "13.0", driver = "580.159.04", date = "2026-11-30", median_us = 42.72, spread_us = 0.2,
-            losers = { { kTeams = 2, kSplit = 8, kStages = 2, kExpanded = 0, median_us = 49.85 } },
+            gpu = "NVIDIA H200", toolkit = "13.0", driver = "580.159.04", date = "2026-11-30", median_us = 35.14,
+            spread_us = 9.05, tried = 12,
+            losers = {
+                { kTeams = 2, kSplit = 8, kStages = 2, kExpanded = 1, median_us = 38.93 },
+                { kTeams = 1, kSplit = 8, kStages = 2, kExpanded = 1, median_us = 41.92 },
+                { kTeams = 4, kSplit = 1, kStages = 2, kExpanded = 1, median_us = 42.5 },
+                { kTeams = 2, kSplit = 4, kStages = 2, kExpanded = 0, median_us = 47.79 },
+                { kTeams = 1, kSplit = 4, kStages = 2, kExpanded = 1, median_us = 48.74 },
+                { kTeams = 2, kSplit = 2, kStages = 2, kExpanded = 1, median_us = 48.79 },
+                { kTeams = 1, kSplit = 8, kStages = 2, kExpanded = 0, median_us = 51.88 },
+                { kTeams = 2, kSplit = 2, kStages = 2, kExpanded = 0, median_us = 57.12 },
+                { kTeams = 2, kSplit = 1, kStages = 2, kExpanded = 0, median_us = 103.64 },
+                { kTeams = 1, kSplit = 2, kStages = 2, kExpanded = 0, median_us = 103.79 },
+                { kTeams = 1, kSplit = 1, kStages = 2, kExpanded = 0, median_us = 200.43 },
+            },
         },
     },
     -- The following: every launch early, weights and caches all distinct and larger than the L2 cache, a graph of 20 to 80 launches
@@ -116,6 +129,28 @@ return tactics "h200" {
             losers = {
                 { kWarps = 8, kTiles = 1, kSplits = 8, median_us = 10.99 }, { kWarps = 8, kTiles = 2, kSplits = 16, median_us = 12.43 },
                 { kWarps = 4, kTiles = 1, kSplits = 32, median_us = 14.22 }, { kWarps = 4, kTiles = 2, kSplits = 64, median_us = 29.74 },
+            },
+        },
+    },
+    tactic "moe/unit_gemm2" {
+        shape = { kMaxRows = 512, kCodeBytes = 256, kBlocks = 32, kExperts = 256, kUnits = 256, kUnitBytes = 4608,
+                  kWidth = 4096, kMaxCtas = 64, kOutRows = 512, kTile = 8, kRoutes = 64 }, rows = 8,
+        choose = { { kWarps = 16, kStages = 2, kExpanded = 1 } },
+        record = {
+            gpu = "NVIDIA H200", toolkit = "13.0", driver = "580.159.04", date = "2026-11-30", median_us = 21.11,
+            spread_us = 4.06, tried = 12,
+            losers = {
+                { kWarps = 8, kStages = 2, kExpanded = 1, median_us = 20.33 },
+                { kWarps = 8, kStages = 3, kExpanded = 1, median_us = 21.0 },
+                { kWarps = 12, kStages = 2, kExpanded = 1, median_us = 21.18 },
+                { kWarps = 8, kStages = 4, kExpanded = 1, median_us = 21.59 },
+                { kWarps = 12, kStages = 2, kExpanded = 0, median_us = 29.32 },
+                { kWarps = 4, kStages = 2, kExpanded = 1, median_us = 37.83 },
+                { kWarps = 8, kStages = 2, kExpanded = 0, median_us = 44.55 },
+                { kWarps = 2, kStages = 2, kExpanded = 1, median_us = 51.0 },
+                { kWarps = 4, kStages = 2, kExpanded = 0, median_us = 90.37 },
+                { kWarps = 2, kStages = 2, kExpanded = 0, median_us = 131.57 },
+                { kWarps = 1, kStages = 2, kExpanded = 0, median_us = 182.93 },
             },
         },
     },
