@@ -502,7 +502,7 @@ local function tail(sliced)
     return parts
 end
 
--- Section 5. Router and routing of NVFP4 layers run beside the pooler, those of the bf16 edge layers in series.
+-- Section 5. Parts stand in an order in which router and pooler, and what follows each of them, may share a launch.
 local function moe(size, n, k, set)
     local w4a16 = set.w4a16
     local group = k.full and "full" or "sliding"
@@ -510,6 +510,8 @@ local function moe(size, n, k, set)
     local h1 = (k.bf16 or w4a16) and "moe.h1" or "moe.h1.all"
     local parts = {
         part(name .. "router") "router" { reads = { x = "mid.x", w = "router.w" }, writes = { logits = "moe.logits" } },
+        part "moe.pool" "gemm" { reads = { x = "mid.x", w = "pool.w" }, writes = { y = "moe.h0" } },
+        part "moe.gather" "pool_gather" { reads = { columns = "moe.h0" }, writes = { h0 = "moe.h0.all" } },
         part(name .. "routing") "routing" {
             reads = { logits = "moe.logits", bias = "router.bias", rank = "rank", slots = "slot_mapping." .. group },
             writes = { ids = "moe.ids", weights = "moe.weights", total_padded = "meta.total_padded",
@@ -519,8 +521,6 @@ local function moe(size, n, k, set)
             set = { scale = OUTPUT_MULTIPLIER, bf16_weights = k.bf16 and 1 or 0,
                     local_experts = k.bf16 and n.experts or n.fp4_experts,
                     tile = TILE, epsilon = ROUTE_EPS } },
-        part "moe.pool" "gemm" { reads = { x = "mid.x", w = "pool.w" }, writes = { y = "moe.h0" } },
-        part "moe.gather" "pool_gather" { reads = { columns = "moe.h0" }, writes = { h0 = "moe.h0.all" } },
         part(name .. "norm") "expert_norm" {
             reads = { h0 = "moe.h0.all", gain = "pre_expert.gain" }, writes = { h1 = h1 }, set = { eps = RMS_EPS, center = 1 } },
     }

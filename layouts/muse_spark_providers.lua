@@ -97,9 +97,10 @@ local function attention_way(c)
     return c.tp < 8 and "push" or (c.tp < 16 or c.invariant) and "publish" or "library"
 end
 
--- `c`: tp; splits (1: products leave K-split sums); by_nccl: the library sums and gathers everything (the model's `set.by_nccl` says so
--- too); invariant (true: a row's sums have one order whatever the batch); attention ("push", "publish", "library"), unpooler
--- ("publish", "library"), which stand for the sum of attention and the columns of the unpooler on several ranks.
+-- `c`: tp; splits (1: launches are joined, products leave K-split sums; 0: every value of the reference traces stands in a buffer);
+-- by_nccl: the library sums and gathers everything (the model's `set.by_nccl` says so too); invariant (true: a row's sums have one
+-- order whatever the batch); attention ("push", "publish", "library"), unpooler ("publish", "library"), which stand for the sum of
+-- attention and the columns of the unpooler on several ranks.
 local function dense_providers(c)
     local partials, list = { partials = c.splits }, {}
     if c.tp == 1 then
@@ -122,45 +123,48 @@ local function dense_providers(c)
     return list
 end
 
+-- From the pooled columns to the experts' input: `gather` (parts: how the ranks' columns come together, where a provider does
+-- both), norm and, for W4A4, quantisation. Where launches are joined (`c.splits` 1), routing is a block of them.
+local function expert_inputs(c, exchange, gather)
+    local list, prefix = {}, exchange and "moe/exchange_" or "moe/"
+    local function cover(provider, routing, ...)
+        local parts = { table.unpack(gather) }
+        append(parts, c.splits == 1 and { routing } or {})
+        append(parts, { ... })
+        table.insert(list, use(prefix .. provider) { parts = parts })
+    end
+    cover("expert_norm", "edge.routing", "edge.norm")
+    if c.w4a16 then
+        cover("expert_norm", "moe.routing", "moe.norm")
+    elseif not c.bf16 then
+        cover("norm_quantise", "moe.routing", "moe.norm", "moe.quantise")
+    end
+    return list
+end
+
 -- How the pooler's columns come together and the experts' outputs are summed. The rows of sliced experts (without `ep`, on
 -- several ranks) are summed before their norm.
 local expert_exchanges <const> = {
     alone = function(c)
-        local list = {
-            use "moe/expert_norm" { parts = { "moe.gather", "edge.norm" } },
-            use "moe/tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
-        }
-        if not c.bf16 then
-            append(list, { c.w4a16 and use "moe/expert_norm" { parts = { "moe.gather", "moe.norm" } }
-                or use "moe/norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } } })
-        end
+        local list = expert_inputs(c, false, { "moe.gather" })
+        append(list, { use "moe/tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } } })
         return list
     end,
     push = function(c)
-        local list = {
-            use "moe/exchange_expert_norm" { parts = { "moe.gather", "edge.norm" } },
-            use "moe/exchange_tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } },
-        }
-        if not c.bf16 then
-            append(list, { c.w4a16 and use "moe/exchange_expert_norm" { parts = { "moe.gather", "moe.norm" } }
-                or use "moe/exchange_norm_quantise" { parts = { "moe.gather", "moe.norm", "moe.quantise" } } })
-        end
+        local list = expert_inputs(c, true, { "moe.gather" })
+        append(list, { use "moe/exchange_tail" { parts = { "moe.post_norm", "moe.sum", "moe.combine" } } })
         if not c.ep and not c.bf16 then
             append(list, { use "moe/exchange_route_tail" { parts = { "moe.route_sum", "moe.post_norm", "moe.sum" } } })
         end
         return list
     end,
     library = function(c)
-        local list = {
-            use "collective/all_gather" { parts = { "moe.gather" } },
-            use "moe/expert_norm" { parts = { "edge.norm" } },
+        local list = { use "collective/all_gather" { parts = { "moe.gather" } } }
+        append(list, expert_inputs(c, false, {}))
+        append(list, {
             use "moe/tail" { parts = { "moe.post_norm", "moe.sum" } },
             use "collective/all_reduce" { parts = { "moe.combine" } },
-        }
-        if not c.bf16 then
-            append(list, { c.w4a16 and use "moe/expert_norm" { parts = { "moe.norm" } }
-                or use "moe/norm_quantise" { parts = { "moe.norm", "moe.quantise" } } })
-        end
+        })
         if not c.ep and not c.bf16 then
             append(list, { use "collective/all_reduce" { parts = { "moe.route_sum" } } })
         end
@@ -168,21 +172,37 @@ local expert_exchanges <const> = {
     end,
 }
 
+-- Router and pooler: one launch, or the router and what follows it beside the pooler.
+local function routers(c, way)
+    local partials, list = { partials = way == "library" and 0 or c.splits }, {}
+    if c.splits == 1 then
+        list = { use "moe/pool_router" { parts = { "edge.router", "moe.pool" }, options = partials } }
+        append(list, c.bf16 and {} or { use "moe/pool_router" { parts = { "moe.router", "moe.pool" }, options = partials } })
+        return list
+    end
+    list = {
+        use "moe/router" { parts = { "edge.router" } },
+        use "moe/routing" { parts = { "edge.routing" } },
+        use "gemm/skinny" { parts = { "moe.pool" }, options = partials },
+    }
+    append(list, c.bf16 and {} or {
+        use "moe/router" { parts = { "moe.router" }, stream = "side" },
+        use "moe/routing" { parts = { "moe.routing" }, stream = "side" },
+    })
+    return list
+end
+
 -- Providers of the pooler and the experts. `c`: also w4a16 (true: NVFP4 weights, bf16 activations), ep
 -- (true: every rank has whole NVFP4 experts of its own), bf16 (true: there are no NVFP4 experts), packed (true: NVFP4 weights are
 -- packed at load).
 local function moe_providers(c)
     local way = c.experts or (c.tp == 1 and "alone" or c.by_nccl and "library" or "push")
-    local list = {
-        use "moe/router" { parts = { "edge.router" } },
-        use "moe/routing" { parts = { "edge.routing" } },
-        use "gemm/skinny" { parts = { "moe.pool" }, options = { partials = way == "library" and 0 or c.splits } },
+    local list = routers(c, way)
+    append(list, {
         use "moe/bf16_gemm1" { parts = { "edge.gemm1", "edge.swiglu" } },
         use "moe/bf16_gemm2" { parts = { "edge.gemm2" } },
-    }
+    })
     append(list, c.bf16 and {} or {
-        use "moe/router" { parts = { "moe.router" }, stream = "side" },
-        use "moe/routing" { parts = { "moe.routing" }, stream = "side" },
         use(c.w4a16 and "moe/nvfp4_gemm1_bf16" or c.packed and "moe/unit_gemm1" or "moe/nvfp4_gemm1") {
             parts = { "moe.gemm1", "moe.swiglu" } },
         use(c.w4a16 and "moe/nvfp4_gemm2_bf16" or c.packed and "moe/unit_gemm2" or "moe/nvfp4_gemm2") { parts = { "moe.gemm2" } },

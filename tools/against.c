@@ -108,15 +108,28 @@ static void free_choice(choice *c) {
     *c = (choice){0};
 }
 
+/* The logits that a launch reads: whole, or partial sums that it adds; NULL: it does not route. */
+static const lathe_step_value *find_logits(const lathe_step_launch *l) {
+    const lathe_step_value *whole = find_value(l, "logits");
+    return !find_value(l, "ids") ? NULL : whole ? whole : find_value(l, "logits_partials");
+}
+
+/* Adds partial sums, [sums, rows, experts], into the first of them. */
+static void add_partials(choice *c, size_t bytes) {
+    const size_t whole = (size_t)(c->rows * c->experts);
+    for (size_t i = whole; i < bytes / sizeof *c->logits; ++i)
+        c->logits[i % whole] += c->logits[i];
+}
+
 static lathe_status read_choice(const lathe_outputs_step *s, const lathe_step_launch *l,
                                 choice *c) {
-    const lathe_step_value *logits = find_value(l, "logits");
+    const lathe_step_value *logits = find_logits(l);
     const lathe_step_value *ids = find_value(l, "ids");
     *c = (choice){.layer = l->layer,
                   .logits = malloc(logits->bytes),
                   .ids = malloc(ids->bytes),
                   .rows = ids->shape.dim[0],
-                  .experts = logits->shape.dim[1],
+                  .experts = logits->shape.dim[logits->shape.count - 1],
                   .top_k = ids->shape.dim[1]};
     lathe_status status = c->logits && c->ids ? LATHE_OK : LATHE_NO_MEMORY;
     if (status == LATHE_OK)
@@ -125,20 +138,18 @@ static lathe_status read_choice(const lathe_outputs_step *s, const lathe_step_la
     if (status == LATHE_OK)
         status =
             lathe_engine_read(s->engines[0], ids->buffer->name, ids->layer, 0, c->ids, ids->bytes);
-    if (status != LATHE_OK)
+    if (status == LATHE_OK)
+        add_partials(c, logits->bytes);
+    else
         free_choice(c);
     return status;
-}
-
-static bool chooses(const lathe_step_launch *l) {
-    return l->kernel && strcmp(l->kernel->provider, "moe/routing") == 0;
 }
 
 static lathe_status record(void *context, const lathe_outputs_step *s, const lathe_step_launch *l,
                            bool *again) {
     choices *c = context;
     (void)again;
-    if (!chooses(l) || c->count == LAYERS_MAX)
+    if (!find_logits(l) || c->count == LAYERS_MAX)
         return LATHE_OK;
     const lathe_status status = read_choice(s, l, &c->list[c->count]);
     c->count += status == LATHE_OK;
@@ -173,14 +184,16 @@ static lathe_status follow(void *context, const lathe_outputs_step *s, const lat
                            bool *again) {
     choice mine;
     const choices *c = context;
-    const choice *first = chooses(l) ? find_choice(c, l->layer) : NULL;
+    const choice *first = find_logits(l) ? find_choice(c, l->layer) : NULL;
     if (!first)
         return LATHE_OK;
     lathe_status status = read_choice(s, l, &mine);
     if (status != LATHE_OK)
         return status;
     *again = take_rows(c, first, &mine);
-    const lathe_step_value *v = find_value(l, "logits");
+    const lathe_step_value *v = find_logits(l);
+    memset(mine.logits + mine.rows * mine.experts, 0,
+           v->bytes - (size_t)(mine.rows * mine.experts) * sizeof *mine.logits);
     for (int rank = 0; *again && status == LATHE_OK && rank < s->ranks; ++rank)
         status = lathe_engine_write(s->engines[rank], v->buffer->name, v->layer, 0, mine.logits,
                                     v->bytes);

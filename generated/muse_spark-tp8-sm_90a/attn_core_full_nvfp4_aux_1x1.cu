@@ -33,7 +33,7 @@ struct AttnCoreFullNvfp4Aux1x1 {
     static constexpr float kScale = 0.6841258107984375f;
     // layouts/muse_spark_model.lua:342, eps of attn.gated
     static constexpr float kEps = 1e-05f;
-    // layouts/muse_spark_providers.lua:116, option anchored
+    // layouts/muse_spark_providers.lua:117, option anchored
     static constexpr int kAnchored = 0;
     // templates/attention/paged.lua:55, rule
     static constexpr int kWarps = 8;

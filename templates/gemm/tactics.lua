@@ -65,6 +65,13 @@ local function file_share(threads)
     return 65536 // (ceil_div(threads, 128) * 128) // 8 * 8
 end
 
+-- Blocks of a tactic that share a multiprocessor; `registers` of a thread, where they are not the cap.
+function stream.room(c, arch, able, t, registers)
+    local all = with(c, t, able)
+    return math.min(65536 // ((registers or cap(all, arch)) * thread_count(all)),
+                    (arch.shared + 1024) // ((able.front or 0) + shared_bytes(all) + 1024))
+end
+
 function stream.launch(c, arch, able)
     local all = with(c, c, able)
     local threads = thread_count(all)
@@ -158,8 +165,9 @@ end
 
 -- Rings: a stage is 1024 k of 16 rows, or the largest power of two below that divides k. Many tokens in many tiles take few
 -- warps, which leave fewer sums.
-local function list_rings(c, arch, able, splits)
-    local list, piece = {}, 32
+local function list_rings(c, arch, able, splits, piece)
+    local list = {}
+    piece = piece or 32
     while piece > 1 and c.kK % (32 * piece) ~= 0 do
         piece = piece // 2
     end
@@ -191,6 +199,11 @@ local function rule_ring(c, arch, able)
         end
     end
     return best
+end
+
+-- Rings whose stages are 512 k of 16 rows: half as many registers, so that more blocks share a multiprocessor.
+function stream.small_rings(c, arch, able)
+    return list_rings(c, arch, able, able.partials and { 1, 2, 4, 8 } or {}, 16)
 end
 
 -- A tactic for where `t` does not build: one tile and one step in flight take few registers with any compiler.

@@ -2,9 +2,11 @@
  * Reference of moe/exchange_expert_norm: columns of all ranks, the norm in double, rounded to bf16
  * once. */
 #include "moe/pooled.ref.h"
+#include "moe/routing.ref.h"
 
 void lathe_ref_moe_exchange_expert_norm(lathe_ref *r);
 void lathe_ref_moe_exchange_expert_norm(lathe_ref *r) {
+    lathe_ref_route(r);
     lathe_pooled p;
     if (!lathe_pooled_gathered(r, &p))
         return;

@@ -3,9 +3,11 @@
  * bf16 once, then the quantiser. */
 #include "moe/pooled.ref.h"
 #include "moe/quantise.ref.h"
+#include "moe/routing.ref.h"
 
 void lathe_ref_moe_exchange_norm_quantise(lathe_ref *r);
 void lathe_ref_moe_exchange_norm_quantise(lathe_ref *r) {
+    lathe_ref_route(r);
     lathe_pooled p;
     if (!lathe_pooled_gathered(r, &p))
         return;

@@ -5,22 +5,38 @@
 #define LATHE_MOE_EXPERT_NORM_CUH
 
 #include "moe/pooled.cuh"
+#include "moe/routing.cuh"
 #include "prims.cuh"
 
 template <class C>
 __device__ void expert_norm(const bf16 *columns, const float *partials, const bf16 *gathered,
-                            const bf16 *gain, bf16 *h1) {
+                            const bf16 *gain, bf16 *h1, const float *logits,
+                            const float *logits_partials, const float *bias, const int *rank,
+                            const long long *slots, int *ids, float *weights, int *total_padded,
+                            int *expanded_to_permuted, int *permuted_to_token, int *histogram,
+                            int *counts, int *cta_expert, int *cta_limit, int *ctas) {
     static_assert(C::kWidth % 16 == 0, "the width must be a multiple of 16");
     constexpr u32 kThreads = C::kWarps * 32;
     constexpr u32 kBlocks = C::kWidth / 16;
     constexpr int kSlots = int((kBlocks + kThreads - 1) / kThreads);
     float *scratch = reinterpret_cast<float *>(dynamic_shared());
+    const bool routes = C::kRoutes > 0 && block_id() == u32(C::kRows); // the block behind the rows
     const u64 row = block_id();
 
     u32x4 held_gain[kSlots][2];
     pooled_gains<kSlots>(held_gain, gain, kThreads, kBlocks);
+    if constexpr (C::kRoutes > 0)
+        if (routes)
+            routing_open<C>(routing_shared<C>(dynamic_shared()), bias);
     grid_trigger();
     grid_wait();
+    if constexpr (C::kRoutes > 0)
+        if (routes) {
+            routing_close<C>(routing_shared<C>(dynamic_shared()), logits, logits_partials, rank,
+                             slots, ids, weights, total_padded, expanded_to_permuted,
+                             permuted_to_token, histogram, counts, cta_expert, cta_limit, ctas);
+            return;
+        }
 
     float v[kSlots][16];
     pooled_local<C, kSlots>(v, columns, partials, gathered, row);

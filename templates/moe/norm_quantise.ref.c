@@ -2,9 +2,11 @@
  * Reference of moe/norm_quantise: the norm in double, rounded to bf16 once, then the quantiser. */
 #include "moe/pooled.ref.h"
 #include "moe/quantise.ref.h"
+#include "moe/routing.ref.h"
 
 void lathe_ref_moe_norm_quantise(lathe_ref *r);
 void lathe_ref_moe_norm_quantise(lathe_ref *r) {
+    lathe_ref_route(r);
     const lathe_pooled p = lathe_pooled_local(r);
     if (p.width % 16 != 0) {
         lathe_ref_fail(r, "norm_quantise: the width must be a multiple of 16");

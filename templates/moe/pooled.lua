@@ -1,6 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- What the four providers of the norm in front of the experts share. A block holds a row; the
--- pooler's output is whole or in K-split sums, on one rank or in columns over the ranks.
+-- pooler's output is whole or in K-split sums, on one rank or in columns over the ranks. The launch may have one block more,
+-- which routes: it needs the router's logits only and waits for no rank.
+local routing_part <const> = include "moe/routing_part.lua"
 local alone <const> = include "collective/alone.lua"
 local pooled = {}
 
@@ -29,7 +31,7 @@ function pooled.constants(exchange)
         table.insert(list, const "kColumns" { type = "int", default = 0, min = 0, max = 16384,
                                               doc = "columns of each" })
     end
-    return list
+    return pooled.append(list, routing_part.constants(true))
 end
 
 -- The pooler's output in its two forms; or what a library gathered, rank by rank.
@@ -61,15 +63,41 @@ function pooled.append(list, more)
     return list
 end
 
--- Before the scratch of the row's sum lie the pointers of an exchange.
+-- Before the scratch of the row's sum, or what routing needs, lie the pointers of an exchange.
 function pooled.launch(exchange)
     local pointers = exchange and 128 or 0
     return function(c, arch)
+        local routes = c.kRoutes > 0
         return {
-            grid = { c.kRows, 1, 1 }, block = c.kWarps * 32, shared = pointers + c.kWarps * 4,
+            grid = { c.kRows + (routes and 1 or 0), 1, 1 }, block = c.kWarps * 32,
+            shared = pointers + math.max(c.kWarps * 4, routes and routing_part.shared_bytes(c) or 0),
             registers = 128,
         }
     end
+end
+
+-- What the kinds of parts `main` cost and, where the launch routes, routing with them.
+local function with_routing(cost)
+    return function(c)
+        local t = cost(c)
+        if c.kRoutes > 0 then
+            t.bytes = t.bytes + routing_part.bytes(c)
+            t.operations = t.operations + routing_part.operations(c)
+        end
+        return t
+    end
+end
+
+-- Every list of kinds of parts, with and without routing.
+local function kinds(...)
+    local list = {}
+    for _, with in ipairs { false, true } do
+        for _, names in ipairs { ... } do
+            local all = with and { "routing" } or {}
+            table.insert(list, pooled.append(all, names))
+        end
+    end
+    return list
 end
 
 function pooled.input_bytes(c)
@@ -87,8 +115,9 @@ function pooled.tactics(c, arch)
     return list
 end
 
+-- A routing block takes a token a warp.
 function pooled.default(c, arch)
-    return { kWarps = warps(c, 8) }
+    return { kWarps = warps(c, c.kRoutes > 0 and c.kRows > 8 and 16 or 8) }
 end
 
 function pooled.unsupported(exchange)
@@ -111,6 +140,9 @@ function pooled.unsupported(exchange)
         if c.kWarps and c.kWidth > c.kWarps * 32 * 64 then
             return "more than 64 values a thread: take more warps"
         end
+        if c.kRoutes > 0 then
+            return routing_part.unsupported(c)
+        end
     end
 end
 
@@ -120,25 +152,26 @@ function pooled.expert_norm(exchange)
     local args = pooled.inputs(exchange)
     table.insert(args, arg "h1" { dir = "out", dtype = "bf16", shape = { "kRows", "kWidth" },
                                   port = "expert_norm.h1" })
+    pooled.append(args, routing_part.args(true))
     if exchange then
         table.insert(args, pooled.mailbox())
     end
     return {
         doc = "h1 = r16(rms(h0) * (center + gain))"
             .. (exchange and ", h0 gathered by columns over the ranks" or ""),
-        parts = exchange and { "pool_gather", "expert_norm" }
-            or { { "pool_gather", "expert_norm" }, { "expert_norm" } },
+        parts = exchange and kinds { "pool_gather", "expert_norm" }
+            or kinds({ "pool_gather", "expert_norm" }, { "expert_norm" }),
         entry = exchange and "exchange_expert_norm" or "expert_norm",
         constants = pooled.constants(exchange),
         args = args,
         launch = pooled.launch(exchange),
-        cost = function(c)
+        cost = with_routing(function(c)
             return {
                 bytes = c.kRows * (c[columns] * pooled.input_bytes(c) + 2 * c.kWidth)
                     + 2 * c.kWidth,
                 operations = 5 * c.kRows * c.kWidth,
             }
-        end,
+        end),
         tactics = pooled.tactics,
         default = pooled.default,
         unsupported = pooled.unsupported(exchange),
@@ -162,6 +195,7 @@ function pooled.norm_quantise(exchange)
         arg "scales" { dir = "out", dtype = "e4m3", shape = { "kRows", "kBlocks" },
                        port = "quantise.scales" },
     })
+    pooled.append(args, routing_part.args(true))
     if exchange then
         table.insert(args, pooled.mailbox())
     end
@@ -169,19 +203,19 @@ function pooled.norm_quantise(exchange)
     return {
         doc = "h1 = r16(rms(h0) * (center + gain)); codes, scales = nvfp4(h1, input_gscale)"
             .. (exchange and "; h0 gathered by columns over the ranks" or ""),
-        parts = exchange and { "pool_gather", "expert_norm", "quantise" }
-            or { { "pool_gather", "expert_norm", "quantise" }, { "expert_norm", "quantise" } },
+        parts = exchange and kinds { "pool_gather", "expert_norm", "quantise" }
+            or kinds({ "pool_gather", "expert_norm", "quantise" }, { "expert_norm", "quantise" }),
         entry = exchange and "exchange_norm_quantise" or "norm_quantise",
         constants = constants,
         args = args,
         launch = pooled.launch(exchange),
-        cost = function(c)
+        cost = with_routing(function(c)
             return {
                 bytes = c.kRows * (c[columns] * pooled.input_bytes(c) + c.kCodeBytes + c.kBlocks)
                     + 2 * c.kWidth,
                 operations = 8 * c.kRows * c.kWidth,
             }
-        end,
+        end),
         tactics = pooled.tactics,
         default = pooled.default,
         unsupported = function(c, arch)

@@ -4,19 +4,19 @@
  * integers. */
 #include <math.h>
 
-#include "reference.h"
+#include "moe/routing.ref.h"
 
 typedef struct {
     lathe_ref *r;
     int rank;
-    int64_t rows, experts, top_k, tile, local, offset, max_ctas;
+    int64_t rows, experts, splits, top_k, tile, local, offset, max_ctas;
     const double *ids;
 } routing_job;
 
 /* One token: its inputs and what the selection goes by. */
 typedef struct {
-    const float *logits, *bias;
-    float score[1024], key[1024];
+    const float *bias;
+    float logits[1024], score[1024], key[1024];
 } routing_token;
 
 static routing_job read_job(lathe_ref *r, int rank) {
@@ -24,6 +24,7 @@ static routing_job read_job(lathe_ref *r, int rank) {
                        .rank = rank,
                        .rows = lathe_ref_int(r, "kRows"),
                        .experts = lathe_ref_int(r, "kExperts"),
+                       .splits = lathe_ref_int(r, "kLogitSplits"),
                        .top_k = lathe_ref_int(r, "kTopK"),
                        .tile = lathe_ref_int(r, "kTile"),
                        .local = lathe_ref_int(r, "kLocal"),
@@ -112,8 +113,18 @@ static void select_experts(const routing_job *job, routing_token *token, int64_t
     }
 }
 
+/* The logits of token `t`: as they are, or partial sums added in fp32 in their order. */
+static void read_logits(const routing_job *job, int64_t t, float *logits) {
+    const float *whole = lathe_ref_data(job->r, job->rank, "logits");
+    const float *partials = lathe_ref_data(job->r, job->rank, "logits_partials");
+    for (int64_t e = 0; e < job->experts; ++e) {
+        logits[e] = (job->splits == 0 ? whole : partials)[t * job->experts + e];
+        for (int64_t s = 1; s < job->splits; ++s)
+            logits[e] += partials[(s * job->rows + t) * job->experts + e];
+    }
+}
+
 static void select_all(const routing_job *job, double *ids, double *weights) {
-    const float *logits = lathe_ref_data(job->r, job->rank, "logits");
     const float *bias = lathe_ref_data(job->r, job->rank, "bias");
     const int64_t *slots = lathe_ref_data(job->r, job->rank, "slots");
     for (int64_t t = 0; t < job->rows; ++t) {
@@ -124,7 +135,8 @@ static void select_all(const routing_job *job, double *ids, double *weights) {
                 weight[k] = 0;
             }
         } else {
-            routing_token token = {.logits = logits + t * job->experts, .bias = bias};
+            routing_token token = {.bias = bias};
+            read_logits(job, t, token.logits);
             select_experts(job, &token, t, id, weight);
         }
     }
@@ -181,7 +193,6 @@ static void write_metadata(const routing_job *job) {
     lathe_ref_out(job->r, job->rank, "total_padded")[0] = (double)(tile * job->tile);
 }
 
-void lathe_ref_moe_routing(lathe_ref *r);
 void lathe_ref_moe_routing(lathe_ref *r) {
     for (int rank = 0; rank < lathe_ref_ranks(r); ++rank) {
         routing_job job = read_job(r, rank);

@@ -4,7 +4,9 @@
 #include "mailboxes.h"
 #include "moe/exchange_expert_norm.cuh"
 #include "moe/exchange_norm_quantise.cuh"
+#include "routing_part.h"
 
+#include <algorithm>
 #include <cmath>
 
 extern "C" {
@@ -12,8 +14,8 @@ void lathe_ref_moe_exchange_expert_norm(lathe_ref *r);
 void lathe_ref_moe_exchange_norm_quantise(lathe_ref *r);
 }
 
-template <int rows, int width, int ranks, int splits, int warps>
-struct Config {
+template <int rows, int width, int ranks, int splits, int warps, class Route = NotRouted>
+struct Config : Route {
     static constexpr int kRows = rows, kWidth = width, kColumns = width / ranks, kSplits = splits;
     static constexpr int kCodeBytes = width / 2, kBlocks = width / 16;
     static constexpr int kCenter = rows % 2, kWarps = warps, kRanks = ranks;
@@ -28,7 +30,8 @@ static void rotating(const bf16 *columns, const float *partials, const bf16 *gai
     grid_wait();
     const i64 row = i64{gpu_load(mailbox->epoch)} * C::kRows;
     exchange_expert_norm<C>(columns + row * C::kColumns, partials, gain, h1 + row * C::kWidth,
-                            mailbox);
+                            nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                            nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, mailbox);
 }
 
 template <class C>
@@ -37,6 +40,7 @@ static void check_rotation(const char *name, int exchanges) {
     Kernel k(name, rotating<C>, lathe_ref_moe_exchange_expert_norm);
     LATHE_CONSTANTS(k, C, kWidth, kColumns, kSplits, kCenter, kEps);
     k.constant("kRows", rows, true);
+    k.constant("kRoutes", 0, true);
     k.ranks(C::kRanks);
     k.in("columns", {rows, C::kColumns}).per_rank().normal(0.3, 2);
     k.null("partials");
@@ -75,8 +79,10 @@ static void describe(Kernel &k) {
     k.in("input_gscale", {1}).fill(311.7);
     k.out("codes", {C::kRows, C::kCodeBytes});
     k.out("scales", {C::kRows, C::kBlocks});
+    add_routing<C>(k, C::kRanks);
     k.mailbox("mailbox", C::kSlotBytes);
-    k.launch({C::kRows}, C::kWarps * 32, 128 + C::kWarps * 4);
+    k.launch({C::kRows + (C::kRoutes > 0 ? 1 : 0)}, C::kWarps * 32,
+             128 + std::max(C::kWarps * 4, C::kRoutingBytes));
     k.repeat(4);
     k.early();
     k.allow("codes", 1e-3, "design.md, what a number may be off by, line 2: rounding ties");
@@ -109,7 +115,9 @@ static void without_rank_1(const bf16 *columns, const float *partials, const bf1
     if (mailbox->rank == 1)
         grid_wait();
     else
-        exchange_expert_norm<C>(columns, partials, gain, h1, mailbox);
+        exchange_expert_norm<C>(columns, partials, gain, h1, nullptr, nullptr, nullptr, nullptr,
+                                nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                                nullptr, nullptr, nullptr, nullptr, mailbox);
 }
 
 static void check_lost_rank() {
@@ -139,6 +147,7 @@ int main() {
     check_quantise<Config<6, 1088, 4, 3, 2>>("quantised K-split sums, four ranks");
     check_quantise<Config<8, 4096, 2, 2, 8>>("quantised, real");
     check_quantise<Config<5, 128, 2, 0, 1>>("quantised, unkind payload", true);
+    check_quantise<Config<5, 512, 2, 0, 2, Routed<5, 40, 3, 20, 4, 1, 1, 2>>>("and routing");
     check_quantise<Config<4, 256, 4, 0, 1>>("quantised, unkind payload of four ranks", true);
     check_lost_rank();
     return finish("moe/exchange_expert_norm, moe/exchange_norm_quantise");

@@ -2,13 +2,15 @@
 // moe/expert_norm: whole rows and K-split sums, a zero row, a NaN row, rows of very different size.
 #include "harness.h"
 #include "moe/expert_norm.cuh"
+#include "routing_part.h"
 
+#include <algorithm>
 #include <cmath>
 
 extern "C" void lathe_ref_moe_expert_norm(lathe_ref *r);
 
-template <int rows, int width, int splits, int warps, int ranks = 0>
-struct Config {
+template <int rows, int width, int splits, int warps, int ranks = 0, class Route = NotRouted>
+struct Config : Route {
     static constexpr int kRows = rows, kWidth = width, kSplits = splits, kCenter = rows % 2,
                          kWarps = warps;
     static constexpr int kRanks = ranks, kColumns = ranks > 0 ? width / ranks : 0;
@@ -60,7 +62,9 @@ static void check(const char *name) {
         k.null("gathered");
     k.in("gain", {C::kWidth}).normal(0.2, 0.6);
     k.out("h1", {C::kRows, C::kWidth});
-    k.launch({C::kRows}, C::kWarps * 32, C::kWarps * 4);
+    add_routing<C>(k, 1);
+    k.launch({C::kRows + (C::kRoutes > 0 ? 1 : 0)}, C::kWarps * 32,
+             std::max(C::kWarps * 4, C::kRoutingBytes));
     k.run();
 }
 
@@ -70,5 +74,6 @@ int main() {
     check<Real>("real");
     check<Config<6, 1088, 0, 2, 4>>("gathered from four ranks");
     check<Config<3, 512, 0, 1, 16>>("gathered from sixteen ranks");
+    check<Config<5, 64, 2, 2, 0, Routed<5, 40, 3, 20, 4, 1, 1, 0>>>("with routing");
     return finish("moe/expert_norm");
 }

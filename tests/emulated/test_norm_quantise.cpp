@@ -3,13 +3,15 @@
 // their scale, NaN and infinite values, huge and tiny global scales, K-split sums.
 #include "harness.h"
 #include "moe/norm_quantise.cuh"
+#include "routing_part.h"
 
+#include <algorithm>
 #include <cmath>
 
 extern "C" void lathe_ref_moe_norm_quantise(lathe_ref *r);
 
-template <int rows, int width, int splits, int warps, int ranks = 0>
-struct Config {
+template <int rows, int width, int splits, int warps, int ranks = 0, class Route = NotRouted>
+struct Config : Route {
     static constexpr int kRows = rows, kWidth = width, kCodeBytes = width / 2, kBlocks = width / 16;
     static constexpr int kSplits = splits, kCenter = rows % 2, kWarps = warps;
     static constexpr int kRanks = ranks, kColumns = ranks > 0 ? width / ranks : 0;
@@ -84,7 +86,9 @@ static void check(const char *name, double global) {
     k.in("input_gscale", {1}).fill(global);
     k.out("codes", {C::kRows, C::kCodeBytes});
     k.out("scales", {C::kRows, C::kBlocks});
-    k.launch({C::kRows}, C::kWarps * 32, C::kWarps * 4);
+    add_routing<C>(k, 1);
+    k.launch({C::kRows + (C::kRoutes > 0 ? 1 : 0)}, C::kWarps * 32,
+             std::max(C::kWarps * 4, C::kRoutingBytes));
     k.allow("codes", 1e-3, "design.md, what a number may be off by, line 2: rounding ties");
     k.run();
 }
@@ -95,6 +99,7 @@ int main() {
         check<Odd>("odd", global);
         check<Real>("real", global);
         check<Config<6, 1088, 0, 2, 4>>("gathered from four ranks", global);
+        check<Config<5, 64, 2, 2, 0, Routed<5, 40, 3, 20, 4, 1, 1, 2>>>("with routing", global);
     }
     return finish("moe/norm_quantise");
 }

@@ -25,6 +25,8 @@ __device__ static void warp_kernel(const float *a, const float *b, float *d, u32
     bits[64 + lane] = warp_ballot(lane % 3 == 0);
     bits[96 + lane] = static_cast<u32>(warp_shuffle(-static_cast<int>(lane), 7));
     bits[128 + lane] = float_bits(warp_shuffle_xor(static_cast<float>(lane), 16u));
+    bits[160 + lane] = warp_max(lane * 7 % 32 << 27);
+    bits[192 + lane] = warp_min((lane * 5 + 3) % 32 + 4000000000u);
 }
 
 static void test_warp() {
@@ -32,7 +34,7 @@ static void test_warp() {
     harness::Argument &a = k.in("a", {16, 16}).integers(-8, 8);
     harness::Argument &b = k.in("b", {16, 8}).integers(-8, 8);
     k.out("d", {16, 8});
-    k.out("bits", {5, 32});
+    k.out("bits", {7, 32});
     k.launch({1}, 32, 0);
     k.run();
     const float *x = reinterpret_cast<const float *>(a.initial[0].data());
@@ -55,6 +57,8 @@ static void test_warp() {
         require(bits[64 + lane] == ballot, "ballot, lane %u", lane);
         require(static_cast<int>(bits[96 + lane]) == -7, "shuffle of int, lane %u", lane);
         require(bits_float(bits[128 + lane]) == static_cast<float>(lane ^ 16u), "of float");
+        require(bits[160 + lane] == 31u << 27, "max, lane %u", lane);
+        require(bits[192 + lane] == 4000000000u, "min, lane %u", lane);
     }
 }
 

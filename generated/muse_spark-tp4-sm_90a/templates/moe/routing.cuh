@@ -15,6 +15,7 @@ struct RoutingShared {
     u32 *route;  // [kRoutes] local expert of each route, kNowhere for others
     u32 *tile;   // [kMaxCtas] expert of each live tile
     u32 *live;   // [1] number of live tiles
+    float *bias; // [kExperts]
 };
 
 constexpr u32 kNowhere = 0xffffffffu;
@@ -34,80 +35,100 @@ __device__ __forceinline__ u32 routing_find_bit(u32 word, u32 rank) {
 }
 
 template <class C>
-__device__ __forceinline__ RoutingShared routing_shared() {
+__device__ __forceinline__ RoutingShared routing_shared(u8 *shared) {
     RoutingShared s;
-    s.chosen = reinterpret_cast<u32 *>(dynamic_shared());
+    s.chosen = reinterpret_cast<u32 *>(shared);
     s.first = s.chosen + C::kLocal;
     s.route = s.first + C::kLocal;
     s.tile = s.route + C::kRoutes;
     s.live = s.tile + C::kMaxCtas;
+    s.bias = reinterpret_cast<float *>(s.live + 1);
     return s;
 }
 
-// Whether key a of expert `a_id` goes before key b: the larger key, then the lower id. No NaN comes
-// here.
-__device__ __forceinline__ bool routing_before(float a, u32 a_id, float b, u32 b_id) {
-    return a > b || (a == b && a_id < b_id);
+// Before grid_wait(): what does not hang on another launch.
+template <class C>
+__device__ __forceinline__ void routing_open(const RoutingShared &s, const float *bias) {
+    for (u32 e = thread_id(); e < u32(C::kLocal); e += u32(C::kWarps * 32))
+        shared_store(s.chosen + e, 0u);
+    for (u32 e = thread_id(); e < u32(C::kExperts); e += u32(C::kWarps * 32))
+        shared_store(s.bias + e, bits_float(load_weight4(bias + e)));
 }
 
-// The best key of the warp that is not yet taken. `taken` has a bit for each of the lane's keys.
-template <int kHeld>
-__device__ __forceinline__ void routing_best(const float (&key)[kHeld], const float (&score)[kHeld],
-                                             u32 taken, u32 &id, float &best_score) {
-    float best = bits_float(0xff800000u);
-    id = kNowhere;
-    best_score = 0;
+// Keys as integers in the same order: the larger key first, a NaN as minus infinity. Zero is below
+// all of them: an expert that is taken.
+__device__ __forceinline__ u32 routing_key(float key) {
+    const u32 bits = key == key ? float_bits(key + 0.0f) : 0xff800000u; // + 0: one zero only
+    return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
+
+// Logits of token `t`, a lane's experts being 32 apart; partial sums are added in their order.
+template <class C, int kHeld>
+__device__ __forceinline__ void routing_logits(float (&value)[kHeld], const float *logits,
+                                               const float *partials, u32 t) {
+    constexpr int kParts = C::kLogitSplits > 0 ? C::kLogitSplits : 1;
+    const float *const from = C::kLogitSplits > 0 ? partials : logits;
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-        const u32 candidate = u32(i) * 32 + lane_id();
-        if (!(taken >> i & 1) && routing_before(key[i], candidate, best, id)) {
+    for (int part = 0; part < kParts; ++part)
+#pragma unroll
+        for (int i = 0; i < kHeld; ++i) {
+            const u32 expert = u32(i) * 32 + lane_id();
+            if (expert >= u32(C::kExperts))
+                continue;
+            const u32 row = u32(part) * u32(C::kRows) + t;
+            const float next = from[row * u32(C::kExperts) + expert];
+            value[i] = part == 0 ? next : value[i] + next;
+        }
+}
+
+// The best expert that is not taken, its score with it: the largest key, then the lowest id. It is
+// taken on return.
+template <int kHeld>
+__device__ __forceinline__ u32 routing_take(u32 (&key)[kHeld], const float (&score)[kHeld],
+                                            float &best_score) {
+    u32 best = key[0];
+    u32 slot = 0;
+    best_score = score[0];
+#pragma unroll
+    for (int i = 1; i < kHeld; ++i)
+        if (key[i] > best) {
             best = key[i];
-            id = candidate;
+            slot = u32(i);
             best_score = score[i];
         }
-    }
+    const u32 most = warp_max(best);
+    const u32 id = warp_min(best == most ? slot * 32 + lane_id() : kNowhere);
+    best_score = warp_shuffle(best_score, id % 32);
 #pragma unroll
-    for (u32 mask = 16; mask > 0; mask /= 2) {
-        const float other = warp_shuffle_xor(best, mask);
-        const u32 other_id = warp_shuffle_xor(id, mask);
-        const float other_score = warp_shuffle_xor(best_score, mask);
-        if (routing_before(other, other_id, best, id)) {
-            best = other;
-            id = other_id;
-            best_score = other_score;
-        }
-    }
+    for (int i = 0; i < kHeld; ++i)
+        if (u32(i) * 32 + lane_id() == id)
+            key[i] = 0;
+    return id;
 }
 
 // Selects the experts of token `t`: lane k holds the k-th id and weight on return.
 template <class C, int kHeld>
-__device__ __forceinline__ void routing_select(const float *logits, const float (&bias)[kHeld],
-                                               u32 t, u32 &my_id, float &my_weight) {
-    float key[kHeld];
+__device__ __forceinline__ void routing_select(const float *logits, const float *partials,
+                                               const float *bias, u32 t, u32 &my_id,
+                                               float &my_weight) {
+    u32 key[kHeld];
     float score[kHeld];
-    u32 taken = 0;
+    routing_logits<C, kHeld>(score, logits, partials, t);
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
         const u32 expert = u32(i) * 32 + lane_id();
+        key[i] = 0;
         if (expert < u32(C::kExperts)) {
-            score[i] = sigmoid_f32(float(C::kScale) * logits[t * u32(C::kExperts) + expert]);
-            key[i] = score[i] + bias[i];
-            if (!(key[i] == key[i])) // a NaN ranks last
-                key[i] = bits_float(0xff800000u);
-        } else {
-            score[i] = key[i] = 0;
-            taken |= 1u << i;
+            score[i] = sigmoid_f32(float(C::kScale) * score[i]);
+            key[i] = routing_key(score[i] + shared_load(bias + expert));
         }
     }
     float sum = 0;
     float my_score = 0;
     my_id = kNowhere;
     for (u32 k = 0; k < u32(C::kTopK); ++k) {
-        u32 id;
         float best_score;
-        routing_best<kHeld>(key, score, taken, id, best_score);
-        if (id % 32 == lane_id())
-            taken |= 1u << (id / 32);
+        const u32 id = routing_take<kHeld>(key, score, best_score);
         if (k == lane_id()) {
             my_id = id;
             my_score = best_score;
@@ -122,25 +143,16 @@ __device__ __forceinline__ void routing_select(const float *logits, const float 
 // Selection for all tokens: ids, weights, and the local experts' bits.
 template <class C>
 __device__ __forceinline__ void routing_tokens(const RoutingShared &s, const float *logits,
-                                               const float *bias, const int *rank,
+                                               const float *partials, const int *rank,
                                                const long long *slots, int *ids, float *weights) {
     constexpr int kHeld = (C::kExperts + 31) / 32;
-    float held_bias[kHeld];
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-        const u32 expert = u32(i) * 32 + lane_id();
-        held_bias[i] = expert < u32(C::kExperts) ? bits_float(load_weight4(bias + expert)) : 0.0f;
-    }
-    grid_trigger();
-    grid_wait();
-    block_sync(); // the bits are zero
     const u32 offset = C::kLocal == C::kExperts ? 0 : u32(rank[0]) * u32(C::kLocal);
     for (u32 t = warp_id(); t < u32(C::kRows); t += u32(C::kWarps)) {
         u32 id = kNowhere;
         float weight = 0;
         const bool padded = slots[t] < 0;
         if (!padded)
-            routing_select<C, kHeld>(logits, held_bias, t, id, weight);
+            routing_select<C, kHeld>(logits, partials, s.bias, t, id, weight);
         if (lane_id() >= u32(C::kTopK))
             continue;
         const u32 x = t * u32(C::kTopK) + lane_id();
@@ -245,21 +257,35 @@ __device__ __forceinline__ void routing_summary(const RoutingShared &s, const in
     }
 }
 
+// The rest, after grid_wait().
 template <class C>
-__device__ void routing(const float *logits, const float *bias, const int *rank,
-                        const long long *slots, int *ids, float *weights, int *total_padded,
-                        int *expanded_to_permuted, int *permuted_to_token, int *histogram,
-                        int *counts, int *cta_expert, int *cta_limit, int *ctas) {
+__device__ __forceinline__ void
+routing_close(const RoutingShared &s, const float *logits, const float *partials, const int *rank,
+              const long long *slots, int *ids, float *weights, int *total_padded,
+              int *expanded_to_permuted, int *permuted_to_token, int *histogram, int *counts,
+              int *cta_expert, int *cta_limit, int *ctas) {
     static_assert(C::kRows <= 32, "a token is one bit of a word");
     static_assert(C::kExperts <= 1024, "a lane marks its experts in one word");
     static_assert(C::kPermuted == C::kMaxCtas * C::kTile + 1, "one guard element");
-    const RoutingShared s = routing_shared<C>();
-    for (u32 e = thread_id(); e < u32(C::kLocal); e += u32(C::kWarps * 32))
-        shared_store(s.chosen + e, 0u);
-    routing_tokens<C>(s, logits, bias, rank, slots, ids, weights);
+    block_sync(); // the bits are zero, the bias is there
+    routing_tokens<C>(s, logits, partials, rank, slots, ids, weights);
     routing_tiles<C>(s);
     routing_rows<C>(s, expanded_to_permuted, permuted_to_token);
     routing_summary<C>(s, rank, total_padded, histogram, counts, cta_expert, cta_limit, ctas);
+}
+
+template <class C>
+__device__ void routing(const float *logits, const float *logits_partials, const float *bias,
+                        const int *rank, const long long *slots, int *ids, float *weights,
+                        int *total_padded, int *expanded_to_permuted, int *permuted_to_token,
+                        int *histogram, int *counts, int *cta_expert, int *cta_limit, int *ctas) {
+    const RoutingShared s = routing_shared<C>(dynamic_shared());
+    routing_open<C>(s, bias);
+    grid_trigger();
+    grid_wait();
+    routing_close<C>(s, logits, logits_partials, rank, slots, ids, weights, total_padded,
+                     expanded_to_permuted, permuted_to_token, histogram, counts, cta_expert,
+                     cta_limit, ctas);
 }
 
 #endif

@@ -5,24 +5,42 @@
 #define LATHE_MOE_EXCHANGE_EXPERT_NORM_CUH
 
 #include "moe/pooled_exchange.cuh"
+#include "moe/routing.cuh"
 #include "prims.cuh"
 
 template <class C>
 __device__ void exchange_expert_norm(const bf16 *columns, const float *partials, const bf16 *gain,
-                                     bf16 *h1, Mailbox *mailbox) {
+                                     bf16 *h1, const float *logits, const float *logits_partials,
+                                     const float *bias, const int *rank, const long long *slots,
+                                     int *ids, float *weights, int *total_padded,
+                                     int *expanded_to_permuted, int *permuted_to_token,
+                                     int *histogram, int *counts, int *cta_expert, int *cta_limit,
+                                     int *ctas, Mailbox *mailbox) {
     static_assert(C::kWidth % C::kColumns == 0 && C::kColumns % 16 == 0,
                   "a rank's columns must be whole slots");
     constexpr u32 kThreads = C::kWarps * 32;
     constexpr u32 kBlocks = C::kWidth / 16;
     constexpr int kSlots = int((kBlocks + kThreads - 1) / kThreads);
     float *scratch = reinterpret_cast<float *>(dynamic_shared() + kPooledPointers);
+    const bool routes = C::kRoutes > 0 && block_id() == u32(C::kRows); // the block behind the rows
     const u64 row = block_id();
 
     u32x4 held_gain[kSlots][2];
     pooled_gains<kSlots>(held_gain, gain, kThreads, kBlocks);
     const Exchange e = lamport_open(mailbox, reinterpret_cast<u64 *>(dynamic_shared()));
+    if constexpr (C::kRoutes > 0)
+        if (routes)
+            routing_open<C>(routing_shared<C>(dynamic_shared() + kPooledPointers), bias);
     grid_trigger();
     grid_wait();
+    if constexpr (C::kRoutes > 0)
+        if (routes) {
+            routing_close<C>(routing_shared<C>(dynamic_shared() + kPooledPointers), logits,
+                             logits_partials, rank, slots, ids, weights, total_padded,
+                             expanded_to_permuted, permuted_to_token, histogram, counts, cta_expert,
+                             cta_limit, ctas);
+            return;
+        }
 
     const u32 epoch = lamport_epoch(e);
     float v[kSlots][16];
@@ -30,7 +48,7 @@ __device__ void exchange_expert_norm(const bf16 *columns, const float *partials,
     pooled_gather<C, kSlots>(v, e, epoch, row);
     pooled_norm<C, kSlots>(v, held_gain, scratch);
     if (thread_id() == 0) // behind the norm's barrier: every thread has read the epoch
-        lamport_close(e, epoch, grid_size());
+        lamport_close(e, epoch, u32(C::kRows));
     pooled_write<C, kSlots>(v, h1, row);
 }
 

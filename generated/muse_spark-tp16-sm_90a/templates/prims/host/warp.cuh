@@ -30,6 +30,16 @@ static inline T warp_shuffle_xor(T value, u32 mask) {
 static inline u32 warp_ballot(bool predicate) {
     return lathe_table->ballot(predicate);
 }
+static inline u32 warp_max(u32 value) {
+    for (u32 mask = 16; mask > 0; mask /= 2) {
+        const u32 other = lathe_table->shuffle_xor(value, mask);
+        value = other > value ? other : value;
+    }
+    return value;
+}
+static inline u32 warp_min(u32 value) {
+    return ~warp_max(~value);
+}
 static inline void mma_bf16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     lathe_table->mma_bf16(d, a, b);
 }

@@ -20,6 +20,12 @@ __device__ __forceinline__ T warp_shuffle_xor(T value, u32 mask) {
 __device__ __forceinline__ u32 warp_ballot(bool predicate) {
     return __ballot_sync(0xffffffffu, predicate);
 }
+__device__ __forceinline__ u32 warp_max(u32 value) {
+    return __reduce_max_sync(0xffffffffu, value);
+}
+__device__ __forceinline__ u32 warp_min(u32 value) {
+    return __reduce_min_sync(0xffffffffu, value);
+}
 
 // d[16x8] += a[16x16] b[16x8]; bf16 pairs, low half first; fp32 accumulation. With g = lane / 4 and
 // t = lane % 4: a[0] row g, a[1] row g+8, both columns 2t 2t+1; a[2] and a[3] the same rows,
