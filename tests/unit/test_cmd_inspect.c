@@ -247,14 +247,15 @@ static const lathe_inspect_kernel *find_kernel(const lathe_inspect *in, const ch
 Test(cmd_inspect, what_bench_measured_stands_beside) {
     char message[1024] = "";
     lathe_inspect in = open_directory(TP8);
-    const lathe_inspect_kernel *k = find_kernel(&in, "moe_routing_1x8");
-    char *path = write_record("bench.json", "moe_routing_1x8", k->tactic->name, 8);
+    const lathe_inspect_kernel *k = find_kernel(&in, "moe_gather_first_sliding_bf16_1x8");
+    char *path =
+        write_record("bench.json", "moe_gather_first_sliding_bf16_1x8", k->tactic->name, 8);
     cr_expect(isnan(k->measured_us) && isnan(in.variants[1].whole.measured_us));
     cr_assert_eq(lathe_inspect_read_bench(&in, t.directory, NULL,
                                           (lathe_message_buffer){message, sizeof message}),
                  LATHE_OK, "%s", message);
     cr_expect(k->measured_us == 10 && k->touched_floor_us == 4 && k->predicted_us == 5);
-    cr_expect_str_eq(k->limit, "few blocks: 1 of 132 multiprocessors have one");
+    cr_expect_str_eq(k->limit, "few blocks: 9 of 132 multiprocessors have one");
     cr_expect(in.measured.kernels == 1 && in.measured.near == 0 && in.measured.stale == 0);
     cr_expect(in.variants[1].whole.measured_us == 5000);
     lathe_inspect_print(&in, out);
@@ -272,12 +273,12 @@ Test(cmd_inspect, a_record_of_another_tactic_or_deployment_does_not_count) {
     char said[1024] = "";
     const lathe_message_buffer message = {said, sizeof said};
     lathe_inspect in = open_directory(TP8);
-    char *path = write_record("bench.json", "moe_routing_1x8", "kWarps=77", 8);
+    char *path = write_record("bench.json", "moe_gather_first_sliding_bf16_1x8", "kWarps=77", 8);
     cr_assert_eq(lathe_inspect_read_bench(&in, t.directory, path, message), LATHE_OK, "%s", said);
-    cr_expect(isnan(find_kernel(&in, "moe_routing_1x8")->measured_us));
+    cr_expect(isnan(find_kernel(&in, "moe_gather_first_sliding_bf16_1x8")->measured_us));
     cr_expect_eq(in.measured.stale, 1);
     free(path);
-    path = write_record("bench.json", "moe_routing_1x8", "kWarps=1", 4);
+    path = write_record("bench.json", "moe_gather_first_sliding_bf16_1x8", "kWarps=1", 4);
     cr_expect_eq(lathe_inspect_read_bench(&in, t.directory, path, message), LATHE_INVALID);
     cr_expect(strstr(said, "a record of another deployment, allowed: of muse_spark, TP 8, sm_90a"),
               "%s", said);
