@@ -62,7 +62,14 @@ static const lathe_source *read_template(const lathe_plan *plan, const char *sho
     return lathe_lua_read(plan->lua, shown, path);
 }
 
-/* The next `#include "NAME"` at or after *text. */
+static int line_of(const char *text, const char *at) {
+    int line = 1;
+    for (const char *c = text; c < at; c++)
+        line += *c == '\n';
+    return line;
+}
+
+/* The next `#include "NAME"` at or after *text, which then is the line behind it. */
 static const char *next_include(lathe_arena *arena, const char **text) {
     for (const char *line = *text; *line;) {
         const char *end = line + strcspn(line, "\n");
@@ -95,12 +102,12 @@ static void follow_includes(const lathe_plan *plan, lathe_files *files, const la
         const char *beside = lathe_arena_print(plan->arena, "%.*s/%s", (int)(slash - from->shown),
                                                from->shown, name);
         const char *below = lathe_arena_print(plan->arena, "templates/%s", name);
+        const lathe_where where = {from->shown, line_of(from->text, text) - (text[-1] == '\n')};
         if (*name == '/' || strstr(name, "..") ||
             (!read_template(plan, beside) && !read_template(plan, below)))
-            lathe_diag_fail(lathe_arena_diag(plan->arena), (lathe_where){from->shown, 0},
+            lathe_diag_fail(lathe_arena_diag(plan->arena), where,
                             "#include \"%s\": allowed: a header of templates/", name);
-        add_template(plan, files, read_template(plan, beside) ? beside : below,
-                     (lathe_where){from->shown, 0});
+        add_template(plan, files, read_template(plan, beside) ? beside : below, where);
     }
 }
 

@@ -133,8 +133,9 @@ lathe_layout *lathe_layout_read(lathe_lua *lua, const char *shown, const lathe_n
             if (layout->deployments[j].tp == new->tp &&
                 strcmp(layout->deployments[j].name, new->name) == 0)
                 lathe_diag_fail(lathe_arena_diag(arena), d->where,
-                                "deployment \"%s\" of tp %" PRId64 " stands twice", new->name,
-                                new->tp);
+                                "deployment \"%s\" of tp %" PRId64 " stands twice: before at %s:%d",
+                                new->name, new->tp, layout->deployments[j].where.file,
+                                layout->deployments[j].where.line);
     }
     return layout;
 }

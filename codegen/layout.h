@@ -77,6 +77,7 @@ typedef enum {
 /* A thing with a name that parts read or write. */
 typedef struct {
     lathe_where where;
+    lathe_where called; /* of the function that declares it; file NULL: unknown */
     lathe_datum_kind kind;
     const char *name;
     lathe_dtype dtype;

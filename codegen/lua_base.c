@@ -148,13 +148,18 @@ static int base_include(lua_State *state) {
     return 1;
 }
 
-static lathe_where caller(lua_State *state) {
+/* The Lua function that called, `outer` functions of Lua further out. File NULL where there is
+ * none.
+ */
+static lathe_where caller(lua_State *state, int outer) {
     lua_Debug frame = {0};
-    for (int level = 1; lua_getstack(state, level, &frame); level++) {
+    bool found = false;
+    for (int level = 1; !found && lua_getstack(state, level, &frame); level++) {
         lua_getinfo(state, "Sl", &frame);
-        if (frame.currentline > 0)
-            break;
+        found = frame.currentline > 0 && outer-- == 0;
     }
+    if (!found)
+        return (lathe_where){0};
     const char *file = frame.source && *frame.source == '@' ? frame.source + 1 : "?";
     lathe_arena *arena = lathe_lua_of(state)->arena;
     return (lathe_where){lathe_arena_copy(arena, file, strlen(file)), frame.currentline};
@@ -171,12 +176,12 @@ static int base_split(lua_State *state) {
         return luaL_error(state, "split: no TP size is known here; call it in `model`");
     const lua_Integer part = n / lua->tp;
     if (n % lua->tp != 0)
-        lathe_lua_refuse(lua, caller(state),
+        lathe_lua_refuse(lua, caller(state, 0),
                          lathe_arena_print(lua->arena, "%s: %lld do not divide by %lld ranks", what,
                                            (long long)n, (long long)lua->tp));
     else if (part % unit != 0)
         lathe_lua_refuse(
-            lua, caller(state),
+            lua, caller(state, 0),
             lathe_arena_print(lua->arena, "%s: %lld / %lld = %lld is no multiple of %lld", what,
                               (long long)n, (long long)lua->tp, (long long)part, (long long)unit));
     lua_pushinteger(state, part > 0 ? part : 1); /* a refused size still lets the model go on */
@@ -219,17 +224,18 @@ static void fill_deployment(lua_State *state, int table) {
     lua_pop(state, 2);
 }
 
-/* Tags the table on top of the stack: {constructor, name, second, file, line}. */
+/* Tags the table on top of the stack: {constructor, name, second, file, line, memo of lua_box.c,
+ * file and line of the call around}. */
 static void tag_table(lua_State *state, const constructor *c, const char *name,
                       const char *second) {
-    const lathe_where where = caller(state);
+    const lathe_where where = caller(state, 0), called = caller(state, 1);
     lua_rawgetp(state, LUA_REGISTRYINDEX, &lathe_lua_tags);
     lua_pushvalue(state, -2);
     if (lua_rawget(state, -2) != LUA_TNIL)
         luaL_error(state, "%s \"%s\": this table was constructed before", c->name, name);
     lua_pop(state, 1);
     lua_pushvalue(state, -2);
-    lua_createtable(state, 5, 0);
+    lua_createtable(state, 8, 0);
     lua_pushstring(state, c->name);
     lua_rawseti(state, -2, 1);
     lua_pushstring(state, name);
@@ -240,6 +246,10 @@ static void tag_table(lua_State *state, const constructor *c, const char *name,
     lua_rawseti(state, -2, 4);
     lua_pushinteger(state, where.line);
     lua_rawseti(state, -2, 5);
+    lua_pushstring(state, called.file);
+    lua_rawseti(state, -2, 7);
+    lua_pushinteger(state, called.line);
+    lua_rawseti(state, -2, 8);
     lua_rawset(state, -3);
     lua_pop(state, 1);
 }

@@ -280,7 +280,12 @@ static const lathe_table *read_tag(lathe_lua *lua, int index, lathe_table *table
         table->where.line = (int)lua_tointeger(state, -1);
         lua_rawgeti(state, -2, 6);
         known = lua_touserdata(state, -1);
-        lua_pop(state, 2);
+        lua_rawgeti(state, -3, 7);
+        if (lua_isstring(state, -1))
+            table->called.file = copy_string(lua, -1);
+        lua_rawgeti(state, -4, 8);
+        table->called.line = (int)lua_tointeger(state, -1);
+        lua_pop(state, 4);
         if (!known) {
             lua_pushlightuserdata(state, table);
             lua_rawseti(state, -2, 6);
@@ -468,6 +473,17 @@ static int perform(lua_State *state) {
     return 1;
 }
 
+/* An error without words of its own gets them, and its place. */
+static int word_error(lua_State *state) {
+    if (lua_type(state, 1) == LUA_TSTRING)
+        return 1;
+    lathe_lua *lua = lathe_lua_of(state);
+    note_place(lua);
+    lua_pushfstring(state, "%serror: found %s, allowed: a message", lua->place,
+                    luaL_typename(state, 1));
+    return 1;
+}
+
 static lathe_node protect(lathe_lua *lua, request *r, const char *what) {
     lua_State *state = lua->state;
     lathe_diag *diag = lathe_arena_diag(lua->arena);
@@ -476,9 +492,11 @@ static lathe_node protect(lathe_lua *lua, request *r, const char *what) {
     lua->slow = false;
     lua->place[0] = '\0';
     lua_settop(state, 0);
+    lua_pushcfunction(state, word_error);
     lua_pushcfunction(state, perform);
     lua_pushlightuserdata(state, r);
-    const int status = lua_pcall(state, 1, 1, 0);
+    const int status = lua_pcall(state, 1, 1, 1);
+    lua_remove(state, 1);
     if (status == LUA_ERRMEM && lua->slow)
         lathe_diag_fail(diag, (lathe_where){0}, "%smore than %g seconds; does a loop not end?",
                         lua->place, lua->seconds);

@@ -61,26 +61,40 @@ static void read_type(const reader *r, const lathe_table *t, lathe_datum *datum)
         datum->dims[i] = read_dim(r, t, (size_t)i + 1);
 }
 
-static lathe_datum *add_datum(reader *r, lathe_where where, lathe_datum_kind kind,
-                              const char *name) {
+/* Two calls of one function that declares: its line says little, those of its calls more. */
+static const char *describe_call(const reader *r, lathe_where called) {
+    return called.file ? lathe_arena_print(r->arena, ", called at %s:%d", called.file, called.line)
+                       : "";
+}
+
+static _Noreturn void fail_duplicate(const reader *r, lathe_where where, lathe_where called,
+                                     const char *name, const lathe_datum *before) {
+    if (before->kind == LATHE_DATUM_IMPLICIT)
+        fail(r, where,
+             lathe_arena_print(r->arena, "duplicate name \"%s\": every step has it", name));
+    const bool same = where.line == before->where.line && called.file && before->called.file &&
+                      strcmp(where.file, before->where.file) == 0;
+    fail(r, where,
+         lathe_arena_print(r->arena, "duplicate name \"%s\"%s: declared before at %s:%d%s", name,
+                           same ? describe_call(r, called) : "", before->where.file,
+                           before->where.line, same ? describe_call(r, before->called) : ""));
+}
+
+static lathe_datum *add_datum(reader *r, lathe_where where, lathe_where called,
+                              lathe_datum_kind kind, const char *name) {
     lathe_model *m = r->model;
     for (size_t i = 0; i < m->datum_count; i++)
         if (strcmp(m->data[i].name, name) == 0)
-            fail(r, where,
-                 m->data[i].kind == LATHE_DATUM_IMPLICIT
-                     ? lathe_arena_print(r->arena, "duplicate name \"%s\": every step has it", name)
-                     : lathe_arena_print(r->arena,
-                                         "duplicate name \"%s\": declared before at %s:%d", name,
-                                         m->data[i].where.file, m->data[i].where.line));
+            fail_duplicate(r, where, called, name, &m->data[i]);
     m->data = lathe_arena_grow(r->arena, m->data, m->datum_count, sizeof *m->data);
     lathe_datum *datum = &m->data[m->datum_count++];
-    *datum = (lathe_datum){.where = where, .kind = kind, .name = name};
+    *datum = (lathe_datum){.where = where, .called = called, .kind = kind, .name = name};
     return datum;
 }
 
 static void read_value(reader *r, const lathe_table *t) {
     lathe_tree_check(r->arena, t, "input output per", true);
-    lathe_datum *datum = add_datum(r, t->where, LATHE_DATUM_VALUE, t->name);
+    lathe_datum *datum = add_datum(r, t->where, t->called, LATHE_DATUM_VALUE, t->name);
     read_type(r, t, datum);
     datum->input = lathe_tree_boolean_or(r->arena, t, "input", false);
     datum->output = lathe_tree_boolean_or(r->arena, t, "output", false);
@@ -135,7 +149,7 @@ static lathe_tensor read_tensor(const reader *r, const lathe_table *t) {
 
 static void read_weight(reader *r, const lathe_table *t) {
     lathe_tree_check(r->arena, t, "axis from held", true);
-    lathe_datum *datum = add_datum(r, t->where, LATHE_DATUM_WEIGHT, t->name);
+    lathe_datum *datum = add_datum(r, t->where, t->called, LATHE_DATUM_WEIGHT, t->name);
     read_type(r, t, datum);
     const lathe_table *from = lathe_tree_table(r->arena, t, "from");
     datum->axis = (int)lathe_tree_integer_or(r->arena, t, "axis", 0, datum->rank - 1, 0);
@@ -150,9 +164,30 @@ static void read_weight(reader *r, const lathe_table *t) {
     lathe_shard_check(r->lua, r->deployment, datum);
 }
 
+/* Names that a look-up would have found, for messages. */
+static const char *list_words(const reader *r, const char *(*at)(const reader *, size_t),
+                              size_t count) {
+    lathe_text text = {.arena = r->arena};
+    for (size_t i = 0; i < count; i++)
+        lathe_text_print(&text, "%s\"%s\"", i ? " " : "", at(r, i));
+    return count ? lathe_text_string(&text) : "none";
+}
+
+static const char *group_name(const reader *r, size_t i) {
+    return r->model->groups[i].name;
+}
+
+static const char *kind_name(const reader *r, size_t i) {
+    return r->model->kinds[i].name;
+}
+
+static const char *variant_name(const reader *r, size_t i) {
+    return r->deployment->variants[i].name;
+}
+
 static void read_cache(reader *r, const lathe_table *t) {
     lathe_tree_check(r->arena, t, "group", true);
-    lathe_datum *datum = add_datum(r, t->where, LATHE_DATUM_CACHE, t->name);
+    lathe_datum *datum = add_datum(r, t->where, t->called, LATHE_DATUM_CACHE, t->name);
     read_type(r, t, datum);
     datum->per_layer = true;
     datum->group = lathe_tree_string(r->arena, t, "group");
@@ -163,13 +198,15 @@ static void read_cache(reader *r, const lathe_table *t) {
         if (strcmp(r->model->groups[i].name, datum->group) == 0)
             return;
     fail(r, t->where,
-         lathe_arena_print(r->arena, "cache \"%s\": field 'group': no group is called \"%s\"",
-                           t->name, datum->group));
+         lathe_arena_print(r->arena, "cache \"%s\": field 'group': found \"%s\", allowed: %s",
+                           t->name, datum->group,
+                           list_words(r, group_name, r->model->group_count)));
 }
 
 static void add_implicit(reader *r, const char *name, lathe_dtype dtype, int rank, lathe_dim first,
                          lathe_dim second) {
-    lathe_datum *datum = add_datum(r, r->model->where, LATHE_DATUM_IMPLICIT, name);
+    lathe_datum *datum =
+        add_datum(r, r->model->where, (lathe_where){0}, LATHE_DATUM_IMPLICIT, name);
     datum->dtype = dtype;
     datum->rank = rank;
     datum->dims[0] = first;
@@ -205,7 +242,9 @@ static void read_groups(reader *r, const lathe_table *t) {
         lathe_tree_check(r->arena, g, "window", false);
         for (size_t j = 0; j < m->group_count; j++)
             if (strcmp(m->groups[j].name, g->name) == 0)
-                fail(r, g->where, lathe_arena_print(r->arena, "duplicate group \"%s\"", g->name));
+                fail(r, g->where,
+                     lathe_arena_print(r->arena, "duplicate group \"%s\": stands before at %s:%d",
+                                       g->name, m->groups[j].where.file, m->groups[j].where.line));
         const int64_t window = lathe_tree_integer_or(r->arena, g, "window", 0, (int64_t)1 << 30, 0);
         m->groups[m->group_count++] = (lathe_group){g->where, g->name, window};
     }
@@ -286,7 +325,9 @@ static void read_kind(reader *r, const lathe_table *t) {
     lathe_tree_check(r->arena, t, "parts", false);
     for (size_t i = 0; i < m->kind_count; i++)
         if (strcmp(m->kinds[i].name, t->name) == 0)
-            fail(r, t->where, lathe_arena_print(r->arena, "duplicate kind \"%s\"", t->name));
+            fail(r, t->where,
+                 lathe_arena_print(r->arena, "duplicate kind \"%s\": stands before at %s:%d",
+                                   t->name, m->kinds[i].where.file, m->kinds[i].where.line));
     m->kinds = lathe_arena_grow(r->arena, m->kinds, m->kind_count, sizeof *m->kinds);
     m->kinds[m->kind_count++] =
         read_parts(r, t->where, t->name, lathe_tree_table(r->arena, t, "parts"));
@@ -296,7 +337,9 @@ static size_t find_kind(const reader *r, lathe_where where, const char *name) {
     for (size_t i = 0; i < r->model->kind_count; i++)
         if (strcmp(r->model->kinds[i].name, name) == 0)
             return i;
-    fail(r, where, lathe_arena_print(r->arena, "layers: no kind is called \"%s\"", name));
+    fail(r, where,
+         lathe_arena_print(r->arena, "layers: found \"%s\", allowed: %s", name,
+                           list_words(r, kind_name, r->model->kind_count)));
 }
 
 static void read_layers(reader *r, const lathe_table *t) {
@@ -326,7 +369,8 @@ static size_t find_variant(const reader *r, const lathe_table *t) {
         if (strcmp(d->variants[v].name, name) == 0)
             return v;
     fail(r, t->where,
-         lathe_arena_print(r->arena, "probe: field 'variant': no variant is called \"%s\"", name));
+         lathe_arena_print(r->arena, "probe: field 'variant': found \"%s\", allowed: %s", name,
+                           list_words(r, variant_name, d->variant_count)));
 }
 
 static void read_probe_layers(const reader *r, const lathe_table *t, lathe_probe *probe) {

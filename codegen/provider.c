@@ -37,6 +37,11 @@ static _Noreturn void fail(lathe_arena *arena, const lathe_table *t, const char 
     lathe_diag_fail(lathe_arena_diag(arena), t->where, "%s%s%s", message, format, found);
 }
 
+static _Noreturn void fail_found(lathe_arena *arena, const lathe_table *t, const char *what,
+                                 const char *found, const char *allowed) {
+    fail(arena, t, lathe_arena_print(arena, "%s: found %s, allowed: ", what, found), allowed);
+}
+
 /* A copy of a field's node, nil where absent. */
 static lathe_node node_or_nil(const lathe_node *node) {
     return node ? *node : (lathe_node){.kind = LATHE_NODE_NIL};
@@ -45,8 +50,8 @@ static lathe_node node_or_nil(const lathe_node *node) {
 static lathe_node number_or_nil(lathe_arena *arena, const lathe_table *t, const char *key) {
     const lathe_node *node = lathe_tree_find(t, key);
     if (node && node->kind != LATHE_NODE_INTEGER && node->kind != LATHE_NODE_REAL)
-        fail(arena, t, lathe_arena_print(arena, "field '%s': allowed: a number, found ", key),
-             lathe_tree_found(arena, node));
+        fail_found(arena, t, lathe_arena_print(arena, "field '%s'", key),
+                   lathe_tree_found(arena, node), "a number");
     return node_or_nil(node);
 }
 
@@ -56,7 +61,7 @@ static void read_source(lathe_arena *arena, const lathe_table *t, lathe_const *c
         c->source = LATHE_CONST_ATTRIBUTE;
         sources++;
         if (!strchr(c->from, '.'))
-            fail(arena, t, "field 'from': allowed: \"KIND.ATTRIBUTE\", found ", c->from);
+            fail_found(arena, t, "field 'from'", c->from, "\"KIND.ATTRIBUTE\"");
     }
     const char *option = lathe_tree_string_or(arena, t, "option", NULL);
     const char *has = lathe_tree_string_or(arena, t, "has", NULL);
@@ -95,7 +100,7 @@ static lathe_const read_constant(lathe_arena *arena, const lathe_table *t) {
     const char *type = lathe_tree_string(arena, t, "type");
     c.real = strcmp(type, "float") == 0;
     if (!c.real && strcmp(type, "int") != 0)
-        fail(arena, t, "field 'type': allowed: \"int\", \"float\", found ", type);
+        fail_found(arena, t, "field 'type'", type, "\"int\", \"float\"");
     if (!is_identifier(t->name))
         fail(arena, t, "allowed: a name like kTile", "");
     read_source(arena, t, &c);
@@ -149,10 +154,10 @@ static void read_ports(lathe_arena *arena, const lathe_table *t, lathe_arg *arg)
         arg->ports[i] = list ? lathe_tree_item_string(arena, node->table, i, "field 'port'")
                              : lathe_tree_string(arena, t, "port");
         if (!strchr(arg->ports[i], '.'))
-            fail(arena, t, "field 'port': allowed: \"KIND.PORT\", found ", arg->ports[i]);
+            fail_found(arena, t, "field 'port'", arg->ports[i], "\"KIND.PORT\"");
     }
     if (!arg->port_count)
-        fail(arena, t, "field 'port': allowed: \"KIND.PORT\", found none", "");
+        fail_found(arena, t, "field 'port'", "none", "\"KIND.PORT\"");
 }
 
 static lathe_dir read_dir(lathe_arena *arena, const lathe_table *t) {
@@ -160,7 +165,7 @@ static lathe_dir read_dir(lathe_arena *arena, const lathe_table *t) {
     for (int i = 0; i <= LATHE_DIR_MAILBOX; i++)
         if (strcmp(dirs[i], name) == 0)
             return (lathe_dir)i;
-    fail(arena, t, "field 'dir': allowed: in out inout workspace mailbox, found ", name);
+    fail_found(arena, t, "field 'dir'", name, "in out inout workspace mailbox");
 }
 
 /* Whether a mailbox argument carries a value of the step. Without a port the kernel pushes and
@@ -170,8 +175,7 @@ static bool is_published(lathe_arena *arena, const lathe_table *t) {
     if (lathe_tree_find(t, "port")) {
         const char *form = lathe_tree_string(arena, t, "form");
         if (strcmp(form, "rank_partials") != 0 && strcmp(form, "columns") != 0)
-            fail(arena, t, "field 'form': allowed in a mailbox: rank_partials columns, found ",
-                 form);
+            fail_found(arena, t, "field 'form'", form, "in a mailbox rank_partials columns");
         return true;
     }
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -197,7 +201,7 @@ static lathe_arg read_arg(lathe_arena *arena, const lathe_provider *p, const lat
         arg.exchange = lathe_tree_string(arena, t, "exchange");
         arg.bytes = node_or_nil(lathe_tree_function_or_null(arena, t, "bytes"));
         if (arg.bytes.kind == LATHE_NODE_NIL)
-            fail(arena, t, "field 'bytes': allowed: a function of the constants, found none", "");
+            fail_found(arena, t, "field 'bytes'", "none", "a function of the constants");
         if (!is_published(arena, t))
             return arg;
     }
@@ -224,7 +228,7 @@ static void read_covers(lathe_arena *arena, const lathe_table *t, lathe_provider
             lists ? lathe_tree_expect(arena, t->where, "parts", &parts->items[i], "") : parts;
         lathe_kinds *cover = &p->covers[i];
         if (!list->item_count)
-            fail(arena, t, "field 'parts': allowed: kinds of parts, found none", "");
+            fail_found(arena, t, "field 'parts'", "none", "kinds of parts");
         cover->kind_count = list->item_count;
         cover->kinds = lathe_arena_alloc(arena, cover->kind_count, sizeof *cover->kinds);
         for (size_t j = 0; j < cover->kind_count; j++) {
@@ -273,9 +277,9 @@ static void read_functions(lathe_arena *arena, const lathe_table *t, lathe_provi
     p->otherwise = node_or_nil(lathe_tree_function_or_null(arena, t, "default"));
     p->unsupported = node_or_nil(lathe_tree_function_or_null(arena, t, "unsupported"));
     if (p->launch.kind == LATHE_NODE_NIL)
-        fail(arena, t, "field 'launch': allowed: a function, found none", "");
+        fail_found(arena, t, "field 'launch'", "none", "a function");
     if (p->cost.kind == LATHE_NODE_NIL)
-        fail(arena, t, "field 'cost': allowed: a function, found none", "");
+        fail_found(arena, t, "field 'cost'", "none", "a function");
     if (p->tactic_count && p->otherwise.kind == LATHE_NODE_NIL)
         fail(arena, t, "field 'default': a function is needed, there are tactic constants", "");
 }
@@ -292,7 +296,7 @@ static void read_collective(lathe_arena *arena, const lathe_table *t, lathe_prov
     const bool gather = strcmp(p->collective, "all_gather") == 0;
     lathe_tree_check(arena, t, "args collective constants doc parts unsupported", false);
     if (!gather && strcmp(p->collective, "all_reduce") != 0)
-        fail(arena, t, "field 'collective': allowed: all_reduce all_gather, found ", p->collective);
+        fail_found(arena, t, "field 'collective'", p->collective, "all_reduce all_gather");
     read_covers(arena, t, p);
     read_constants(arena, t, p);
     read_args(arena, t, p);
@@ -336,7 +340,7 @@ lathe_provider *lathe_provider_load(lathe_lua *lua, lathe_where where, const cha
     }
     p->entry = lathe_tree_string(arena, t, "entry");
     if (!is_identifier(p->entry))
-        fail(arena, t, "field 'entry': allowed: a name that C++ allows, found ", p->entry);
+        fail_found(arena, t, "field 'entry'", p->entry, "a name that C++ allows");
     p->early = lathe_tree_boolean_or(arena, t, "early", false);
     p->triggers = lathe_tree_boolean_or(arena, t, "triggers", false);
     read_covers(arena, t, p);

@@ -268,7 +268,7 @@ static void list_tactic(const lathe_provider *p, const lathe_table *t, lathe_tex
     }
 }
 
-/* A measured tactic must be one of those the spec says exist for this shape. */
+/* A tactic, measured or by the rule, must be one of those the spec says exist for this shape. */
 static void check_exists(const lathe_choice *choice, const lathe_tactic *tactic,
                          lathe_where where) {
     lathe_arena *arena = lathe_lua_arena(choice->lua);
@@ -311,6 +311,8 @@ static void add_new(const lathe_choice *choice, const lathe_table *t, lathe_tact
     for (size_t i = 0; i < *count; i++)
         if (strcmp(tactics[i].name, rule.name) == 0)
             return;
+    if (strcmp(choice->arch->name, "host") != 0)
+        check_exists(choice, &rule, where);
     tactics[(*count)++] = rule;
 }
 

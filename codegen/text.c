@@ -60,6 +60,8 @@ void lathe_text_json(lathe_text *text, const char *string) {
 
 const char *lathe_text_real(lathe_arena *arena, double value) {
     char digits[64] = "";
+    if (value != value)
+        return "nan"; /* its sign differs from machine to machine */
     for (int precision = 1; precision <= 17; precision++) {
         (void)snprintf(digits, sizeof digits, "%.*g", precision, value);
         if (strtod(digits, NULL) == value)

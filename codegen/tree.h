@@ -39,6 +39,7 @@ typedef struct {
 
 struct lathe_table {
     lathe_where where;       /* of the constructor's call, or of the nearest one around */
+    lathe_where called;      /* where the function around that call was called; file NULL: by us */
     const char *constructor; /* "value", ...; "" for a plain table */
     const char *name;        /* the constructor's first string, or "" */
     const char *second;      /* its second string (`part` only), or "" */

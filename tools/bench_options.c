@@ -69,7 +69,7 @@ static int parse(int argc, char **argv, lathe_bench_options *o) {
         {.name = "--step", .flag = &o->step_only},
         {.name = "--tp", .text = &o->tp},
         {.name = "--arch", .text = &o->arch},
-        {.name = "--deployment", .text = &o->deployment},
+        {.name = "--deployment", .text = &o->deployment, .may_be_empty = true},
         {.name = "--cache", .text = &o->cache},
         {.name = "--kernel", .text = &o->kernel},
         {.name = "--record", .text = &o->record},

@@ -38,14 +38,15 @@ static bool take_synthetic(const char *text, void *to) {
 
 /* Returns 0 to go on, else the exit status plus one. */
 static int parse(int argc, char **argv, checkpoint_options *o) {
-    const lathe_option options[] = {{.name = "--synthetic",
-                                     .take = take_synthetic,
-                                     .to = &o->synthetic,
-                                     .allowed = "SEED, calm:SEED, unkind:SEED",
-                                     .required = true},
-                                    {.name = "--out", .text = &o->out, .required = true},
-                                    {.name = "--deployment", .text = &o->deployment},
-                                    {0}};
+    const lathe_option options[] = {
+        {.name = "--synthetic",
+         .take = take_synthetic,
+         .to = &o->synthetic,
+         .allowed = "SEED, calm:SEED, unkind:SEED",
+         .required = true},
+        {.name = "--out", .text = &o->out, .required = true},
+        {.name = "--deployment", .text = &o->deployment, .may_be_empty = true},
+        {0}};
     const lathe_command_line line = {.command = "checkpoint",
                                      .help = help,
                                      .options = options,

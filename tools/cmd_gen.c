@@ -28,7 +28,7 @@ static const char usage[] =
 static int parse(int argc, char **argv, lathe_generate_options *o, bool *why, bool *quiet) {
     const lathe_option options[] = {
         {.name = "--tp", .number = &o->tp, .least = 1, .most = 1024, .required = true},
-        {.name = "--deployment", .text = &o->deployment},
+        {.name = "--deployment", .text = &o->deployment, .may_be_empty = true},
         {.name = "--arch", .text = &o->arch},
         {.name = "--tactics", .text = &o->tactics},
         {.name = "--out", .text = &o->out},

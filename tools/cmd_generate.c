@@ -72,7 +72,7 @@ static int parse(int argc, char **argv, options *o) {
     const lathe_option list[] = {
         {.name = "--tp", .text = &o->tp},
         {.name = "--arch", .text = &o->arch},
-        {.name = "--deployment", .text = &o->deployment},
+        {.name = "--deployment", .text = &o->deployment, .may_be_empty = true},
         {.name = "--weights", .text = &o->weights, .required = true},
         {.name = "--tokens", .text = &o->tokens, .required = true},
         {.name = "--steps", .number = &o->steps, .least = 1, .required = true},

@@ -61,6 +61,9 @@ static int take_number(const lathe_command_line *line, const lathe_option *o, co
 static int take_value(const lathe_command_line *line, const lathe_option *o, const char *value) {
     if (o->number)
         return take_number(line, o, value);
+    if (o->text && !o->allowed && !*value && !o->may_be_empty)
+        return lathe_command_line_refuse(line->command, o->name, value,
+                                         "a value that is not empty");
     const bool good = o->take ? o->take(value, o->to) : !o->allowed || is_listed(value, o->allowed);
     if (!good)
         return lathe_command_line_refuse(line->command, o->name, value, o->allowed);

@@ -30,6 +30,7 @@ typedef struct {
     bool (*take)(const char *value, void *to); /* false where the value is not of `allowed` */
     void *to;
     const char *allowed; /* for text "cuda, host", for take any wording */
+    bool may_be_empty;   /* text: "" is a value */
     bool required;
 } lathe_option;
 

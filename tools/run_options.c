@@ -101,7 +101,7 @@ static int parse(int argc, char **argv, lathe_run_options *o) {
         {.name = "--rejoin", .flag = &o->rejoin},
         {.name = "--tp", .text = &o->tp},
         {.name = "--arch", .text = &o->arch},
-        {.name = "--deployment", .text = &o->deployment},
+        {.name = "--deployment", .text = &o->deployment, .may_be_empty = true},
         {.name = "--weights", .text = &o->weights},
         {.name = "--inputs", .text = &o->inputs},
         {.name = "--dump", .text = &o->dump},

@@ -81,9 +81,9 @@ Test(command_line, values_land_in_their_places) {
     cr_assert_str_eq(name, "-x");
     cr_assert_str_eq(colour, "dark red");
     cr_assert_str_eq(target, "wall");
-    cr_assert_eq(READ("wall", "--name", ""), 0, "%s", said);
+    cr_assert_eq(READ("wall", "--name", "w"), 0, "%s", said);
     cr_assert(!loud && !colour && count == -1);
-    cr_assert_str_eq(name, "");
+    cr_assert_str_eq(name, "w");
 }
 
 Test(command_line, each_option_comes_once) {
@@ -106,6 +106,7 @@ Test(command_line, a_bad_value_is_named_with_what_is_allowed) {
             "9223372036854775808");
     REFUSED("--length '10'; allowed: a number from 0 to 9", "--length", "10");
     REFUSED("--take 'four'; allowed: three", "--take", "four");
+    REFUSED("--name ''; allowed: a value that is not empty", "--name", "");
 }
 
 Test(command_line, what_is_missing_or_unknown_is_named) {
@@ -160,6 +161,7 @@ static const char *value_of(const char *option) {
            : strcmp(option, "--experts") == 0 ? "ep"
            : strcmp(option, "--inject") == 0  ? "skew:0"
            : strcmp(option, "--noise") == 0   ? "0"
+           : strcmp(option, "--rounds") == 0  ? "8"
                                               : "1";
 }
 

@@ -170,9 +170,9 @@ Test(emit, templates_are_copied_with_what_they_include_and_no_more) {
 Test(emit, includes_must_be_templates) {
     const char *copy = lathe_arena_print(case_arena, "cp -r %s/. %s/root", FIXTURES, case_folder);
     cr_assert_eq(system(copy), 0);
-    case_write("root/templates/fix/common.cuh", "#include \"no/such.cuh\"\n");
+    case_write("root/templates/fix/common.cuh", "// 1\n\n#include \"no/such.cuh\"\n\n");
     cr_assert_not(case_generate(case_base(), (lathe_generate_options){.root = case_path("root")}));
-    case_expect_message((const char *const[]){"templates/fix/common.cuh: #include \"no/such.cuh\"",
+    case_expect_message((const char *const[]){"templates/fix/common.cuh:3: #include \"no/such.cuh\"",
                                               "allowed: a header of templates/", NULL});
     case_write("root/templates/fix/common.cuh", "#include \"../../../etc/passwd\"\n");
     cr_assert_not(case_generate(case_base(), (lathe_generate_options){.root = case_path("root")}));

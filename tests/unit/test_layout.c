@@ -122,11 +122,25 @@ Test(layout, duplicate_names) {
     REFUSED("part \"up\" \"gemm\"", "part \"norm\" \"gemm\"",
             "case.lua:24: duplicate part \"norm\"", "stands before at case.lua:22");
     REFUSED("kinds = { kind", "kinds = { kind \"body\" { parts = {} }, kind",
-            "duplicate kind \"body\"");
+            "duplicate kind \"body\": stands before at case.lua:54");
     REFUSED("group \"full\" { window = 0 }", "group \"full\" { window = 0 }, group \"full\" {}",
-            "duplicate group \"full\"");
-    REFUSED("tp = 2,", "tp = 1,", "case.lua:63:", "tp 1", "stands twice");
+            "duplicate group \"full\": stands before at case.lua:34");
+    REFUSED("tp = 2,", "tp = 1,", "case.lua:63:", "tp 1", "stands twice: before at case.lua:62");
     REFUSED("{ { 1, 1 }, { 2, 4 } }", "{ { 2, 4 }, { 2, 4 } }", "variant 2x4 stands twice");
+}
+
+Test(layout, a_name_declared_twice_by_a_function_is_found_at_its_calls) {
+    const char *text = case_replace(case_base(), "local function build(d)",
+                                    "local function bf16_rows(name, n)\n"
+                                    "    local made = value(name) { bf16, rows, n }\n"
+                                    "    return made\nend\n\nlocal function build(d)");
+    text = case_replace(text, "value \"x\" { \"bf16\", rows, H }", "bf16_rows(\"x\", H)");
+    text = case_replace(text, "value \"y\" { \"bf16\", rows, H }", "bf16_rows(\"x\", H)");
+    cr_assert_not(case_generate(text, (lathe_generate_options){0}));
+    case_expect_message((const char *const[]){
+        "case.lua:32: duplicate name \"x\", called at case.lua:45: declared before at case.lua:32, "
+        "called at case.lua:43",
+        NULL});
 }
 
 Test(layout, aux_layers_are_layers_that_write_an_output) {
@@ -153,8 +167,8 @@ Test(layout, aux_layers_are_layers_that_write_an_output) {
 }
 
 Test(layout, a_kind_of_no_layer_is_refused) {
-    REFUSED("kinds = { kind", "kinds = { kind \"spare\" { parts = {} }, kind", "case.lua:54:",
-            "kind \"spare\": no layer is of this kind");
+    REFUSED("kinds = { kind", "kinds = { kind \"spare\" { parts = {} }, kind",
+            "case.lua:54:", "kind \"spare\": no layer is of this kind");
 }
 
 Test(layout, unknown_layer_kind_and_group) {
@@ -162,10 +176,11 @@ Test(layout, unknown_layer_kind_and_group) {
         "layers = { \"body\", \"body\", \"body\" }",
         "layers = (function() local t = {} for i = 1, 4097 do t[i] = 'body' end return t end)()",
         "found 4097 layers, allowed: at most 4096");
-    REFUSED("layers = { \"body\",", "layers = { \"bdy\",", "layers: no kind is called \"bdy\"");
+    REFUSED("layers = { \"body\",", "layers = { \"bdy\",",
+            "layers: found \"bdy\", allowed: \"body\"");
     REFUSED("        prepare = {",
             "caches = { cache \"kv\" { bf16, pages, 2, group = \"ful\" } },\n        prepare = {",
-            "cache \"kv\": field 'group'", "no group is called \"ful\"");
+            "cache \"kv\": field 'group': found \"ful\", allowed: \"full\"");
     REFUSED("        prepare = {",
             "caches = { cache \"kv\" { bf16, 2, pages, group = \"full\" } },\n        prepare = {",
             "cache \"kv\": dimension 1", "allowed: pages");

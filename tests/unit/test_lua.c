@@ -150,8 +150,7 @@ Test(lua, runaway_recursion_ends) {
 }
 
 Test(lua, runaway_memory_ends) {
-    expect("local t = {}\nfor i = 1, 1e9 do t[i] = { i } end",
-           "chunk.lua:2: more than 64 MiB");
+    expect("local t = {}\nfor i = 1, 1e9 do t[i] = { i } end", "chunk.lua:2: more than 64 MiB");
     expect("return ('x'):rep(1 << 20):rep(1 << 10)", "more than 64 MiB of memory");
     expect("local s = 'x' while true do s = s .. s end", "more than 64 MiB of memory");
 }
@@ -190,6 +189,11 @@ Test(lua, endless_tables_are_refused) {
 Test(lua, lists_have_no_gaps) {
     expect("return { [1] = 1, [5] = 2 }", "a list without gaps");
     expect("return { [true] = 1 }", "neither a name nor a position");
+}
+
+Test(lua, errors_without_words_have_a_place) {
+    expect("\nerror({})", "chunk.lua:2: error: found table, allowed: a message");
+    expect("local function f()\n error()\nend\nf()", "chunk.lua:2: error: found nil, allowed");
 }
 
 Test(lua, unknown_names_are_errors) {

@@ -105,7 +105,7 @@ static const struct {
     {"layers = { 0, 2 }", "layers = { 2, 0 }", "layers', ascending: found 0"},
     {"layers = { 0, 2 }", "layers = { 3 }", "layers', ascending: found 3"},
     {"layers = { 0, 2 }", "layers = {}", "field 'layers': found none"},
-    {"variant = \"1x4\"", "variant = \"1x5\"", "no variant is called \"1x5\""},
+    {"variant = \"1x4\"", "variant = \"1x5\"", "field 'variant': found \"1x5\", allowed: \"1x4\""},
     {"sums = { \"x\", \"p\" }", "sums = { \"x\" }", "field 'sums': allowed: two values"},
     {"sums = { \"x\", \"p\" }", "sums = { \"x\", \"h\" }", "'sums': \"h\": allowed: a whole bf16"},
     {"sums = { \"x\", \"p\" }", "sums = { \"x\", \"s\" }", "'sums': \"s\": allowed: a whole bf16"},

@@ -102,7 +102,8 @@ Test(provider, constants) {
     refused("option = \"partials\"", "from = \"partials\"", "allowed: \"KIND.ATTRIBUTE\"");
     refused("option = \"partials\"", "has = \"none\"",
             ":9: const \"kPartials\": field 'has': no argument is called \"none\"");
-    refused("min = 0, max = 1", "min = \"0\"", "field 'min': allowed: a number");
+    refused("min = 0, max = 1", "min = \"0\"",
+            "field 'min': found the string \"0\", allowed: a number");
 }
 
 Test(provider, arguments) {
@@ -114,7 +115,7 @@ Test(provider, arguments) {
             ":16: arg \"w\": field 'shape': no constant is called kX");
     refused("shape = { \"kN\", \"kK\" }", "shape = { \"kN\", -1 }", "found -1");
     refused("shape = { \"kN\", \"kK\" }", "shape = {}", "allowed: 1 to 8 dimensions");
-    refused("port = \"gemm.w\"", "port = \"w\"", "allowed: \"KIND.PORT\", found w");
+    refused("port = \"gemm.w\"", "port = \"w\"", "found w, allowed: \"KIND.PORT\"");
     refused("port = \"gemm.w\"", "optional = true", ":16: arg \"w\": field 'port'");
     refused("arg \"w\"", "arg \"x\"", ":16: arg \"x\": the name stands twice");
     refused("arg \"w\"", "arg \"w-1\"", "allowed: a name that C++ allows");
@@ -155,6 +156,8 @@ Test(provider, results_of_functions) {
     fails("bytes = 2 * c.kN * c.kK", "bytes = -1", "field 'bytes': found -1");
     fails("return c.kPartials == 0 end", "return c.kPartials end",
           "'when' returned 0, allowed: true or false");
+    fails("kWarps = 4 } end", "kWarps = 5 } end",
+          "kWarps=5 of fix/product: the spec has none such for this shape on sm_90a; allowed: ");
     fails("kWarps = 4 } end", "kWarps = 9 } end", "found 9, allowed: from 1 to 8");
     fails("return c.kPartials == 0 end", "return c.kPartial == 0 end",
           ":18: nothing is called 'kPartial' here");
