@@ -45,7 +45,7 @@ static void format_shape(int rank, const int64_t *shape, char *text, size_t size
         snprintf(text + n, size - n, "]");
 }
 
-/* What is wrong, a line each. */
+/* What is wrong, a line each, below one that names the checkpoint. */
 typedef struct {
     const lathe_safetensors *checkpoint;
     const lathe_safetensor **read; /* sorted by address: what some weight reads */
@@ -63,7 +63,11 @@ __attribute__((format(printf, 2, 3))) static void add_line(verdict *v, const cha
     va_start(list, format);
     vsnprintf(line, sizeof line, format, list);
     va_end(list);
-    ++v->wrong;
+    if (v->wrong++ == 0 && v->size > 0) {
+        snprintf(v->message, v->size, "%s is not the checkpoint that step.json describes:",
+                 lathe_safetensors_folder(v->checkpoint));
+        v->length = strlen(v->message);
+    }
     if (v->length + strlen(line) + 2 < v->size)
         v->length += (size_t)snprintf(v->message + v->length, v->size - v->length, "%s%s",
                                       v->length ? "\n" : "", line);
@@ -171,7 +175,7 @@ static void close_list(verdict *v, int64_t shown) {
 }
 
 static int64_t count_lines(const verdict *v) {
-    int64_t lines = v->length > 0;
+    int64_t lines = 0; /* the first is no finding */
     for (size_t i = 0; i < v->length; ++i)
         lines += v->message[i] == '\n';
     return lines;

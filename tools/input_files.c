@@ -387,13 +387,29 @@ static lathe_status refuse_file(walk *w, const input_file *f) {
                   folder, f->name, w->c.table->layer_count, names);
 }
 
+/* With tokens.npy all inputs come from files, but for caches. */
+static lathe_status require_step_inputs(walk *w) {
+    for (int b = 0; b < w->c.table->buffer_count; ++b) {
+        const lathe_step_buffer *buffer = &w->c.table->buffers[b];
+        if (buffer->lifetime == LATHE_LIFETIME_INPUT && strcmp(buffer->name, "rank") != 0 &&
+            !find_file(w, buffer->name, -1))
+            return refuse(w, LATHE_INVALID,
+                          "%s: found tokens.npy, but no %s.npy; allowed: all inputs of a step "
+                          "together",
+                          w->o->folder, buffer->name);
+    }
+    return LATHE_OK;
+}
+
 static lathe_status check_all(walk *w, int *values) {
     lathe_status status = list_files(w);
     w->step_inputs = find_file(w, "tokens", -1) != NULL;
     if (status == LATHE_OK && w->file_count == 0)
         return refuse(w, LATHE_INVALID, "--inputs %s: it holds no .npy file", w->o->folder);
-    if (w->step_inputs)
+    if (status == LATHE_OK && w->step_inputs) {
         place_step_inputs(w);
+        status = require_step_inputs(w);
+    }
     for (int v = 0; status == LATHE_OK && w->o->check && v < w->c.table->variant_count; ++v)
         if (w->o->variant < 0 || v == w->o->variant)
             status = walk_variant(w, v);

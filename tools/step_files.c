@@ -61,9 +61,11 @@ static lathe_status refuse_variant(const reader *r, int64_t rows, int64_t reques
     size_t n = 0;
     for (int i = 0; i < r->table->variant_count && n < sizeof text; ++i)
         n += (size_t)snprintf(text + n, sizeof text - n, " %s", r->table->variants[i].name);
-    return refuse(r, LATHE_INVALID,
-                  "%s: %lld tokens of %lld requests; the deployment has the variants%s", r->folder,
-                  (long long)rows, (long long)requests, text);
+    char of[64] = "";
+    if (requests >= 0)
+        snprintf(of, sizeof of, " of %lld requests", (long long)requests);
+    return refuse(r, LATHE_INVALID, "%s: found %lld tokens%s, allowed: those of the variants%s",
+                  r->folder, (long long)rows, of, text);
 }
 
 lathe_status lathe_step_files_variant(const lathe_step_table *table, const char *folder,

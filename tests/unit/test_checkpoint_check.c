@@ -83,8 +83,9 @@ static void edit(const char *name, const char *from, const char *to) {
 }
 
 static void expect_wrong(int lines, const char *const *words) {
-    int found = 1;
+    int found = 0; /* below the line that names the checkpoint */
     cr_assert_eq(check(), LATHE_INVALID);
+    cr_assert(strstr(message, " is not the checkpoint that step.json describes:\n"), "%s", message);
     for (const char *p = message; *p; ++p)
         found += *p == '\n';
     for (; *words; ++words)

@@ -196,6 +196,15 @@ Test(inputs, a_step_input_without_tokens_is_refused) {
     REFUSED("without tokens.npy", TOY, "--check", "--variant", "1x8", "--inputs", folder);
 }
 
+Test(inputs, tokens_come_with_all_other_inputs) {
+    WRITE("tokens", 3);
+    REFUSED("found 3 tokens, allowed: those of the variants 1x1 1x8 4x8", TOY, "--check",
+            "--inputs", folder);
+    WRITE("tokens", 8);
+    REFUSED("found tokens.npy, but no s.npy; allowed: all inputs of a step together", TOY,
+            "--check", "--inputs", folder);
+}
+
 Test(inputs, a_shape_of_the_same_count_is_refused) {
     WRITE("L00.h", 224, 8);
     REFUSED("found the shape [224, 8]; allowed: [8, 224]", TOY, "--check", "--variant", "1x8",

@@ -163,7 +163,9 @@ Test(weights, all_that_a_checkpoint_lacks_is_listed) {
     f.sources[0].dtype = LATHE_SCALAR_BF16;
     set_shape(&f.sources[0].shape, 1, 128, 0, 0);
     cr_assert_eq(lathe_checkpoint_check(&f.table, c, message, sizeof message), LATHE_INVALID);
-    cr_assert_str_eq(message, "missing: b.0\nmissing: b.1");
+    cr_assert(strstr(message, "golden/mini/checkpoint is not the checkpoint that step.json "
+                              "describes:\nmissing: b.0\nmissing: b.1"),
+              "%s", message);
     f.weight.source_count = 1;
     cr_assert_eq(lathe_checkpoint_check(&f.table, c, message, sizeof message), LATHE_OK, "%s",
                  message);
