@@ -164,6 +164,8 @@ static void write_banner(const lathe_plan *plan, const lathe_emit_options *o, co
     lathe_text_print(out, "// Parts: %.80s\n", lathe_text_string(&parts));
     lathe_text_print(out, "// Provider: %s\n", k->provider->name);
     lathe_text_print(out, "// Tactic: %.80s (%.80s)\n", t->name, k->why);
+    if (k->provider->spills)
+        lathe_text_print(out, "// May spill registers: %s\n", k->provider->spills);
     lathe_text_print(out, "// Again: lathe gen %s --tp %" PRId64 "%s%s --arch %s%s%s\n", o->layout,
                      plan->deployment->tp, *plan->deployment->name ? " --deployment " : "",
                      plan->deployment->name, plan->arch->name, o->tactics ? " --tactics " : "",

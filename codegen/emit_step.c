@@ -184,6 +184,11 @@ static void write_kernel(const lathe_plan *plan, const lathe_kernel *k, lathe_te
         write_tactic(plan, k, t, out);
     }
     close_list(out, first, 6, "],\n      ");
+    if (p->spills) {
+        lathe_text_print(out, "\"spills\": ");
+        lathe_text_json(out, p->spills);
+        lathe_text_print(out, ", ");
+    }
     lathe_text_print(out, "\"triggers\": %s}", p->triggers ? "true" : "false");
 }
 

@@ -327,7 +327,7 @@ lathe_provider *lathe_provider_load(lathe_lua *lua, lathe_where where, const cha
                                              &returned, "provider");
     lathe_tree_check(arena, t,
                      "args collective constants cost default doc early entry launch parts tactics "
-                     "triggers unsupported",
+                     "spills triggers unsupported",
                      false);
     if (strcmp(t->name, name) != 0)
         fail(arena, t, "the name must be that of the file, ", name);
@@ -343,6 +343,11 @@ lathe_provider *lathe_provider_load(lathe_lua *lua, lathe_where where, const cha
         fail_found(arena, t, "field 'entry'", p->entry, "a name that C++ allows");
     p->early = lathe_tree_boolean_or(arena, t, "early", false);
     p->triggers = lathe_tree_boolean_or(arena, t, "triggers", false);
+    p->spills = lathe_tree_string_or(arena, t, "spills", NULL);
+    if (p->spills && (!*p->spills || strlen(p->spills) > 120))
+        fail(arena, t,
+             "field 'spills': allowed: why its kernels may spill registers, in 120 bytes, found ",
+             p->spills);
     read_covers(arena, t, p);
     read_constants(arena, t, p);
     read_args(arena, t, p);

@@ -56,7 +56,7 @@ typedef struct {
     const char **ports; /* "gemm.x", alternatives */
     size_t port_count;
     bool optional, zeroed;
-    bool settled; /* read before grid_wait(): whatever wrote it has ended by then */
+    bool settled;         /* read before grid_wait(): whatever wrote it has ended by then */
     lathe_node when;      /* nil: always */
     const char *exchange; /* of a mailbox, else NULL; with ports it carries a value */
     lathe_node bytes;
@@ -81,6 +81,7 @@ typedef struct {
     size_t arg_count;
     lathe_node launch, cost, tactics, otherwise, unsupported; /* functions or nil */
     bool early, triggers;
+    const char *spills; /* why its kernels may spill registers; NULL: they may not */
 } lathe_provider;
 
 /* Reads the spec; `where` is the use that names it. */

@@ -168,7 +168,7 @@ static lathe_status compile_signed(lathe_compiler *c, int signature, bool may_ma
 static lathe_status compile_tactic(lathe_compiler *c, const lathe_step_kernel *k,
                                    const lathe_step_tactic *t, bool may_make, lathe_compiled *out,
                                    lathe_message_buffer message) {
-    lathe_backend_job job = {NULL, c->directory, k->name, t->name};
+    lathe_backend_job job = {NULL, c->directory, k->name, t->name, k->spills != NULL};
     lathe_cache_entry entry;
     lathe_status status = check_shared(c, k, t, message);
     if (status != LATHE_OK)

@@ -15,6 +15,7 @@ typedef struct {
     const char *directory;
     const char *kernel;
     const char *tactic;
+    bool may_spill; /* its spec says why */
 } lathe_backend_job;
 
 struct lathe_backend {

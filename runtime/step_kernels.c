@@ -173,17 +173,29 @@ static bool read_parts(lathe_json *j, const json_t *object, lathe_step_kernel *k
     return true;
 }
 
+/* Any text: it is shown, nothing else. */
+static bool read_spills(lathe_json *j, const json_t *value, lathe_step_kernel *k) {
+    const json_t *why = json_object_get(value, "spills");
+    if (!why)
+        return true;
+    if (!json_is_string(why) || json_string_length(why) == 0 || json_string_length(why) > 120)
+        return lathe_json_fail_at(j, "spills", "allowed: why it may spill registers, in 120 bytes");
+    return (k->spills = lathe_pool_string(j->pool, json_string_value(why))) != NULL ||
+           lathe_json_fail_memory(j);
+}
+
 static bool read_kernel(lathe_json *j, const json_t *value, lathe_step_kernel *k) {
     return lathe_json_object(j, value,
                              "name provider parts constants args bytes operations early triggers "
-                             "tactics") &&
+                             "tactics spills?") &&
            lathe_json_name(j, value, "name", LATHE_NAME_FOLDER, &k->name) &&
            lathe_json_name(j, value, "provider", LATHE_NAME_FILE, &k->provider) &&
            read_parts(j, value, k) && read_constants(j, value, &k->constants, &k->constant_count) &&
            read_args(j, value, k) && lathe_json_int(j, value, "bytes", 0, INT64_MAX, &k->bytes) &&
            lathe_json_int(j, value, "operations", 0, INT64_MAX, &k->operations) &&
            lathe_json_bool(j, value, "early", &k->early) &&
-           lathe_json_bool(j, value, "triggers", &k->triggers) && read_tactics(j, value, k);
+           lathe_json_bool(j, value, "triggers", &k->triggers) && read_spills(j, value, k) &&
+           read_tactics(j, value, k);
 }
 
 bool lathe_step_read_kernels(lathe_step_reader *r, const json_t *root) {

@@ -163,8 +163,9 @@ typedef struct {
     const lathe_step_arg *args;
     int64_t bytes;
     int64_t operations;
-    bool early;    /* the kernel calls grid_wait() */
-    bool triggers; /* the kernel calls grid_trigger() */
+    bool early;         /* the kernel calls grid_wait() */
+    bool triggers;      /* the kernel calls grid_trigger() */
+    const char *spills; /* why it may spill registers; NULL: it may not */
     int tactic_count;
     const lathe_step_tactic *tactics; /* in order of preference */
 } lathe_step_kernel;

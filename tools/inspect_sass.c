@@ -43,9 +43,11 @@ static lathe_status disassemble(const char *path, FILE *out, lathe_message_buffe
             return LATHE_OK;
         return lathe_fail(message, LATHE_IO, "%s failed on %s", programs[p].program, path);
     }
-    return lathe_fail(message, LATHE_NO_DEVICE,
-                      "neither nvdisasm nor cuobjdump is on the path or in /usr/local/cuda/bin: "
-                      "the CUDA toolkit has both, PyPI's nvidia-cuda-nvdisasm the first");
+    return lathe_fail(
+        message, LATHE_NO_DEVICE,
+        "neither nvdisasm nor cuobjdump is on the path or in /usr/local/cuda/bin: "
+        "the CUDA toolkit has both, so has PyPI's triton (triton/backends/nvidia/bin); its "
+        "nvidia-cuda-nvdisasm has the first");
 }
 
 lathe_status lathe_inspect_sass_kernel(const lathe_inspect_kernel *k, FILE *out,

@@ -297,6 +297,31 @@ Test(build, a_source_that_does_not_compile_is_named) {
     lathe_destroy(e);
 }
 
+Test(build, a_kernel_whose_spec_says_why_may_spill) {
+    append("shift_4.cu", "// FAKE_SPILL\n");
+    json_t *root = toy_json();
+    size_t i;
+    json_t *kernel;
+    json_array_foreach(json_object_get(root, "kernels"), i, kernel) {
+        if (strcmp(json_string_value(json_object_get(kernel, "name")), "shift_4") == 0)
+            json_object_set_new(kernel, "spills", json_string("rarely run"));
+    }
+    toy_write_json(&t, json_incref(root));
+    lathe_engine *e = create(fake_options(&t));
+    cr_assert_eq(lathe_build(e, &toy_weights), LATHE_OK, "%s", lathe_message(e));
+    lathe_destroy(e);
+    append("shift_1.cu", "// FAKE_SPILL\n");
+    e = create(fake_options(&t));
+    cr_assert_eq(lathe_build(e, &toy_weights), LATHE_COMPILE, "the reason is of one kernel");
+    lathe_destroy(e);
+    json_array_foreach(json_object_get(root, "kernels"), i, kernel)
+        json_object_set_new(kernel, "spills", json_true());
+    toy_write_json(&t, root);
+    lathe_options o = fake_options(&t);
+    cr_assert_eq(lathe_create(&o, &e, message, sizeof message), LATHE_INVALID);
+    cr_assert(strstr(message, "spills: allowed: why it may spill"), "%s", message);
+}
+
 Test(build, spills_are_refused_unless_allowed) {
     append("shift_4.cu", "// FAKE_SPILL\n");
     lathe_engine *e = create(fake_options(&t));

@@ -87,6 +87,17 @@ Test(provider, unknown_fields) {
             ":15: arg \"x\": unknown field 'when'");
 }
 
+Test(provider, spills_are_allowed_with_a_reason) {
+    case_write("templates/fix/product.lua", product());
+    cr_expect_null(load("fix/product")->spills);
+    case_write("templates/fix/product.lua",
+               case_replace(product(), "early = true,", "early = true, spills = \"rarely run\","));
+    cr_expect_str_eq(load("fix/product")->spills, "rarely run");
+    refused("early = true,", "early = true, spills = \"\",",
+            "field 'spills': allowed: why its kernels may spill registers");
+    refused("early = true,", "early = true, spills = true,", "field 'spills'");
+}
+
 Test(provider, the_name_is_the_files) {
     refused("provider \"fix/product\"", "provider \"fix/other\"",
             "the name must be that of the file, fix/product");
