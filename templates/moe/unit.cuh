@@ -109,13 +109,32 @@ __device__ __forceinline__ u32 unit_scale_pair(u32 word) {
     return permute_bytes(word, 0, 0x4040u | u32(byte) << 8 | u32(byte)) * 16 + (kOne << 16 | kOne);
 }
 
-// Tokens in shared memory, one to a row. Expanded: bf16 times 2^100, in the order of k. Else the
-// words of their codes, then their e4m3 scales. A lane that has no token, or none in this column,
-// reads zeros with a stride of nothing.
+// A live tile in one word: its expert, the number of its tokens, and 12 bits of the product's own.
+__device__ __forceinline__ u32 unit_tile(u32 expert, u32 count, u32 own) {
+    return expert | count << 16 | own << 20;
+}
+__device__ __forceinline__ u32 unit_tile_expert(u32 tile) {
+    return tile & 0xffffu;
+}
+__device__ __forceinline__ u32 unit_tile_count(u32 tile) {
+    return tile >> 16 & 15u;
+}
+__device__ __forceinline__ u32 unit_tile_own(u32 tile) {
+    return tile >> 20;
+}
+
+// A token of shared memory as a lane sees it: bytes from the start of shared memory. Expanded: bf16
+// times 2^100, in the order of k. Else the words of its codes, then its e4m3 scales. A lane that
+// has no token, or none in this column, reads zeros instead, as many as a unit needs.
 struct UnitToken {
-    u32 codes, scales; // bytes from the start of shared memory, at chunk 0
-    u32 stride, scale_stride;
+    u32 codes, scales;
 };
+
+// Bytes of a token along one chunk, and those of zero that stand for a unit of it.
+template <int kExpanded>
+constexpr u32 kUnitStride = kExpanded ? 128 : 32;
+template <int kExpanded, int kChunks>
+constexpr u32 kUnitZeros = kUnitStride<kExpanded> *u32(kChunks);
 
 // What is missing from the sum of products of each form.
 template <int kExpanded>
@@ -128,7 +147,7 @@ __device__ __forceinline__ void unit_token(u32 (&pairs)[8], const UnitToken &tok
     const u8 *shared = dynamic_shared();
     if constexpr (kExpanded) {
         const u32x4 *from =
-            reinterpret_cast<const u32x4 *>(shared + (token.codes + q * token.stride));
+            reinterpret_cast<const u32x4 *>(shared + token.codes + q * kUnitStride<1>);
         const u32x4 low = shared_load(from);
         const u32x4 high = shared_load(from + 1);
         pairs[0] = low.x;
@@ -141,9 +160,8 @@ __device__ __forceinline__ void unit_token(u32 (&pairs)[8], const UnitToken &tok
         pairs[7] = high.w;
     } else {
         const u32x2 words =
-            shared_load(reinterpret_cast<const u32x2 *>(shared + (token.codes + q * token.stride)));
-        const u32 four = shared_load(
-            reinterpret_cast<const u32 *>(shared + (token.scales + q * token.scale_stride)));
+            shared_load(reinterpret_cast<const u32x2 *>(shared + token.codes + q * kUnitStride<0>));
+        const u32 four = shared_load(reinterpret_cast<const u32 *>(shared + token.scales + q * 4));
         e4m3 scale;
         scale.bits = u8(four >> (8 * (lane_id() % 4)));
         // 2^118 leaves 2^-8; 2^113 twice leaves 2^100.
@@ -216,31 +234,30 @@ __device__ __forceinline__ void unit_wide(float (&sum)[4], const UnitPiece<kChun
 }
 
 // One token: the eight columns are the blocks of two chunks instead, column 2t + h being block t of
-// chunk 2p + h, where alone that column sees the token. So scales meet sums, once for 128 of k.
-// `even` and `odd` are the token as the two chunks see it. sum: rows g and g + 8, a part in each
-// lane of the quad.
+// chunk 2p + h, and the token's 16 values there are all that it sees. Products of one chunk and the
+// other's columns come out too, in sums that nobody reads. So scales meet sums, once for 128 of k.
+// sum: rows g and g + 8, a part in each lane of the quad.
 template <int kChunks, int kExpanded>
 __device__ __forceinline__ void unit_narrow(float (&sum)[2], const UnitPiece<kChunks> &p,
-                                            const UnitToken &even, const UnitToken &odd) {
+                                            const UnitToken &token) {
 #pragma unroll
     for (int first = 0; first < kChunks; first += 2) {
-        float a[4] = {0, 0, 0, 0};
-        float b[4] = {0, 0, 0, 0};
+        u32 tokens[8];
+        unit_token<kExpanded, 1>(tokens, token, u32(first));
+        float a[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
 #pragma unroll
         for (int q = first; q < first + 2 && q < kChunks; ++q) {
-            u32 tokens[8];
-            unit_token<kExpanded, 1>(tokens, q % 2 ? odd : even, u32(q));
             u32 low[8];
             u32 high[8];
             unit_rows<kChunks>(low, high, p, q);
-            unit_multiply(a, b, low, high, tokens);
+            unit_multiply(a[q % 2], a[q % 2], low, high, tokens);
         }
         const u32 word = p.scales[first / 2];
-        sum[0] += (a[0] + b[0]) * unit_scale<0>(word);
-        sum[1] += (a[2] + b[2]) * unit_scale<1>(word);
+        sum[0] += a[0][0] * unit_scale<0>(word);
+        sum[1] += a[0][2] * unit_scale<1>(word);
         if (first + 1 < kChunks) {
-            sum[0] += (a[1] + b[1]) * unit_scale<2>(word);
-            sum[1] += (a[3] + b[3]) * unit_scale<3>(word);
+            sum[0] += a[1][1] * unit_scale<2>(word);
+            sum[1] += a[1][3] * unit_scale<3>(word);
         }
     }
 }
@@ -280,19 +297,25 @@ __device__ __forceinline__ void unit_stage(u8 *row, u32 code_bytes, u32 piece, u
     }
 }
 
-// The token that a lane's columns see. `row`: bytes from the start of shared memory, `first` the
-// first chunk. A lane that sees none gets `zeros`: 32 bytes of zero.
+// A token as a lane sees it from chunk `first` on. `row` and `zeros`: bytes from the start of
+// shared memory; a lane that sees none reads at `zeros`.
 template <int kExpanded>
 __device__ __forceinline__ UnitToken unit_view(bool sees, u32 row, u32 zeros, u32 code_bytes,
                                                u32 first) {
-    constexpr u32 kStride = kExpanded ? 128 : 32;
-    const u32 t = lane_id() % 4;
+    constexpr u32 kStride = kUnitStride<kExpanded>;
     UnitToken token;
-    token.stride = sees ? kStride : 0;
-    token.scale_stride = sees ? 4 : 0;
-    token.codes = sees ? row + first * kStride + t * (kStride / 4) : zeros;
-    token.scales = sees ? row + code_bytes + first * 4 : zeros;
+    token.codes =
+        keep_register(sees ? row + first * kStride + lane_id() % 4 * (kStride / 4) : zeros);
+    token.scales = keep_register(sees ? row + code_bytes + first * 4 : zeros);
     return token;
+}
+// The same for unit_narrow().
+template <int kChunks, int kExpanded>
+__device__ __forceinline__ UnitToken unit_narrow_view(u32 row, u32 zeros, u32 code_bytes,
+                                                      u32 first) {
+    const u32 g = lane_id() / 4;
+    return unit_view<kExpanded>(g / 2 == lane_id() % 4 && g % 2 < u32(kChunks), row, zeros,
+                                code_bytes, first + g % 2);
 }
 
 #endif

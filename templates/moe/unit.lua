@@ -32,6 +32,11 @@ function unit.pitch(blocks, expanded)
     return bytes + (32 - bytes) % 128
 end
 
+-- Bytes of zero that stand for a unit of a token.
+function unit.zeros(c)
+    return unit.chunks(c) * (c.kExpanded == 1 and 128 or 32)
+end
+
 function unit.round(bytes)
     return (bytes + 15) // 16 * 16
 end

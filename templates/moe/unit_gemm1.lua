@@ -11,7 +11,7 @@ end
 local function shared(c)
     local warps = c.kTeams * c.kSplit
     return warps * c.kStages * c.kUnitBytes + c.kRows * unit.pitch(c.kBlocks, c.kExpanded) + warps * 512
-        + unit.round(c.kMaxCtas * 4) + 32 + 8 * (warps * c.kStages + 4 * c.kTeams)
+        + unit.round(c.kMaxCtas * 4) + unit.zeros(c) + 8 * (warps * c.kStages + 4 * c.kTeams)
 end
 
 local wishes <const> = {

@@ -10,7 +10,7 @@ end
 -- moe/unit_gemm2.cuh: rings, rows, tiles, sources, zeros, barriers.
 local function shared(c)
     return unit.round(c.kWarps * c.kStages * c.kUnitBytes + c.kRoutes * unit.pitch(c.kBlocks, c.kExpanded)
-        + (c.kMaxCtas + 1) * 4 + c.kRoutes * 2) + 32 + 8 * c.kWarps * c.kStages
+        + (c.kMaxCtas + 1) * 4 + c.kRoutes * 2) + unit.zeros(c) + 8 * c.kWarps * c.kStages
 end
 
 local wishes <const> = {

@@ -35,7 +35,7 @@ struct First {
     static constexpr int kWarps = teams * (split + 1);
     static constexpr uint32_t kShared = static_cast<uint32_t>(
         teams * split * (stages * kUnitBytes + 512) + rows * kPitch +
-        (kMaxCtas * 4 + 15) / 16 * 16 + 32 + 8 * (teams * split * stages + 4 * teams));
+        (kMaxCtas * 4 + 15) / 16 * 16 + chunks * (expanded ? 128 : 32) + 8 * (teams * split * stages + 4 * teams));
 };
 using OneRow = First<1, 64, 32, 8, 2, 1, 2, 1, 2, 1>;
 using Few = First<8, 256, 64, 8, 2, 2, 1, 2, 2, 1>;
@@ -59,7 +59,7 @@ struct Second {
     static constexpr uint32_t kShared = static_cast<uint32_t>(
         (warps * stages * kUnitBytes + kRoutes * kPitch + (kMaxCtas + 1) * 4 + kRoutes * 2 + 15) /
             16 * 16 +
-        32 + 8 * warps * stages);
+        chunks * (expanded ? 128 : 32) + 8 * warps * stages);
 };
 using OneRow2 = Second<1, 64, 32, 8, 2, 1, 1, 2, 1>;
 using Few2 = Second<8, 256, 64, 8, 2, 2, 3, 2, 1>;

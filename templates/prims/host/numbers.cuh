@@ -49,6 +49,11 @@ static inline float bf16_high(u32 pair) {
     return bits_float(pair & 0xffff0000u);
 }
 
+// The value itself, which the compiler keeps in a register and does not make again.
+static inline u32 keep_register(u32 value) {
+    return value;
+}
+
 // Both products of two pairs, each rounded once; subnormals are kept, a NaN becomes 0x7fff. fp32
 // holds what decides the rounding: 16 bits of a product down to its 2^-149, and below 2^-134 all is
 // zero.

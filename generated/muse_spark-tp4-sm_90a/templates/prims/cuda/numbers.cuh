@@ -39,6 +39,12 @@ __device__ __forceinline__ float bf16_high(u32 pair) {
     return bits_float(pair & 0xffff0000u);
 }
 
+// The value itself, which the compiler keeps in a register and does not make again.
+__device__ __forceinline__ u32 keep_register(u32 value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
+
 // Both products of two pairs, each rounded once; subnormals are kept, a NaN becomes 0x7fff.
 __device__ __forceinline__ u32 multiply_bf16(u32 a, u32 b) {
     u32 product;
