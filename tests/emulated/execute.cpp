@@ -53,6 +53,8 @@ static void make_mailboxes(Kernel::State &s) {
     for (size_t r = 0; r < ranks; r++) {
         Box *box = static_cast<Box *>(allocate(sizeof(Box)));
         std::memset(box, 0, sizeof *box);
+        for (int i = 1; i < 4; i++) // what is left of an older record
+            box->fault[i] = 0x5a5a5a5a;
         box->region = static_cast<u8 *>(allocate(3 * ranks * s.mailbox_bytes));
         boxes.push_back(box);
         s.mailbox_memory.push_back(box->region);
@@ -61,6 +63,7 @@ static void make_mailboxes(Kernel::State &s) {
         Mailbox &m = boxes[r]->mailbox;
         m.rank = static_cast<u32>(r);
         m.world = static_cast<u32>(ranks);
+        m.exchange = 7;
         m.slot_bytes = s.mailbox_bytes;
         m.timeout_ns = s.mailbox_timeout;
         m.epoch = boxes[r]->epoch;
