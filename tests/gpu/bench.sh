@@ -38,7 +38,8 @@ for part in ${PARTS:-check slice peers pair}; do
             --weights unkind:1 --failures --context 2049 || exit
         ;;
     slice)
-        run 150 bench-slice "$lathe" bench "$slice" --rank-slice --cache "$cache" --record "$out/bench.json" || exit
+        run 150 bench-slice "$lathe" bench "$slice" --rank-slice --cache "$cache" --samples "${SAMPLES:-200}" \
+            --record "$out/bench.json" || exit
         cat "$out/bench-slice.log"
         ;;
     peers)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Builds, on a machine without a GPU, all that tests/gpu/check.sh, pair.sh and bench.sh need on one with a GPU but without Lua, jansson, xxHash and
-# Boost: the program without libclang, its shared libraries, generated directories and their cubins, in build-gpu/.
+# Builds, on a machine without a GPU, all that tests/gpu/check.sh, pair.sh and bench.sh need on one with a GPU but without Lua,
+# jansson, xxHash and Boost: the program without libclang, its shared libraries, generated directories and their cubins, in
+# build-gpu/.
 set -eu
 cd "$(dirname "$0")/../.."
 pack=build-gpu
