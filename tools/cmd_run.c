@@ -256,9 +256,10 @@ static int run_step(run *r, int variant, int64_t context) {
         printf("%s\nthe ranks rejoin\n", result.fault);
     if (status != LATHE_OK)
         return fail(status, r->message);
-    printf("variant %s, context %lld: %lld steps, %.3f ms each, outputs %s, ",
+    printf("variant %s, context %lld: %lld steps, %.3f ms each, %.1f us of them to enqueue, "
+           "outputs %s, ",
            r->table->variants[variant].name, (long long)(context ? context : r->table->max_context),
-           (long long)r->o.steps, result.milliseconds,
+           (long long)r->o.steps, result.milliseconds, result.enqueue_us,
            result.identical ? "identical" : "NOT IDENTICAL");
     if (r->ranks.world > 1)
         show_alike(&result.alike);

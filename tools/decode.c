@@ -207,7 +207,7 @@ static lathe_status read_next(const decoder *d) {
 static lathe_status run(decoder *d, const int32_t *tokens) {
     lathe_step_plan plans[LATHE_GROUP_MAX];
     lathe_status statuses[LATHE_GROUP_MAX];
-    uint64_t waits = 0;
+    lathe_inject_cost cost = {0};
     int rank = 0;
     lathe_status status = plan(d, plans);
     if (status != LATHE_OK)
@@ -216,7 +216,7 @@ static lathe_status run(decoder *d, const int32_t *tokens) {
     status = write_inputs(d, tokens, plans[0].requests);
     if (status != LATHE_OK)
         return status;
-    status = lathe_inject_run(NULL, 0, d->o->engines, plans, d->o->ranks, statuses, &rank, &waits);
+    status = lathe_inject_run(NULL, 0, d->o->engines, plans, d->o->ranks, statuses, &rank, &cost);
     if (status != LATHE_OK)
         return fail(d, rank, status);
     ++d->result->steps;

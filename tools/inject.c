@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "scalar.h"
+#include "seconds.h"
 
 /* "1@20:5": digits with one separator before each but the first; none may be left out. */
 static bool parse_numbers(const char *text, const char *separators, int64_t *numbers) {
@@ -109,25 +110,27 @@ static void sleep_ns(uint64_t ns) {
     nanosleep(&t, NULL);
 }
 
-/* Adds what waited for the device meanwhile. */
-static lathe_status run_rank(lathe_engine *e, const lathe_step_plan *plan, uint64_t *waits) {
+static lathe_status run_rank(lathe_engine *e, const lathe_step_plan *plan,
+                             lathe_inject_cost *cost) {
     const lathe_device *d = lathe_engine_device(e);
     const uint64_t before = d->ops->synchronizations(d);
+    const double began = lathe_seconds();
     const lathe_status status = lathe_run(e, plan);
-    *waits += d->ops->synchronizations(d) - before;
+    cost->enqueue_us = (lathe_seconds() - began) * 1e6;
+    cost->waits += d->ops->synchronizations(d) - before;
     return status;
 }
 
 /* All ranks but a lost one; a late one last. */
 static lathe_status enqueue(const lathe_inject *fault, lathe_engine *const *engines,
                             const lathe_step_plan *plans, int count, lathe_status *statuses,
-                            uint64_t *waits) {
+                            lathe_inject_cost *cost) {
     const int late = fault->kind == LATHE_INJECT_LATE ? fault->rank : -1;
     const int lost = fault->kind == LATHE_INJECT_LOST ? fault->rank : -1;
     lathe_status status = LATHE_OK;
     for (int r = 0; status == LATHE_OK && r < count; ++r)
         if (r != late && r != lost)
-            status = statuses[r] = run_rank(engines[r], &plans[r], waits);
+            status = statuses[r] = run_rank(engines[r], &plans[r], cost);
     if (late < 0 || status != LATHE_OK)
         return status;
     lathe_device *device = lathe_engine_device(engines[late]);
@@ -135,7 +138,7 @@ static lathe_status enqueue(const lathe_inject *fault, lathe_engine *const *engi
         lathe_device_host_delay(device, fault->delay_ns);
     else
         sleep_ns(fault->delay_ns);
-    return statuses[late] = run_rank(engines[late], &plans[late], waits);
+    return statuses[late] = run_rank(engines[late], &plans[late], cost);
 }
 
 static lathe_status finish(const lathe_inject *fault, lathe_engine *const *engines, int count,
@@ -154,7 +157,7 @@ static lathe_status finish(const lathe_inject *fault, lathe_engine *const *engin
 
 lathe_status lathe_inject_run(const lathe_inject *inject, int64_t step,
                               lathe_engine *const *engines, const lathe_step_plan *plans, int count,
-                              lathe_status *statuses, int *rank, uint64_t *waits) {
+                              lathe_status *statuses, int *rank, lathe_inject_cost *cost) {
     const lathe_inject nothing = {LATHE_INJECT_NOTHING, 0, 0, 0};
     const lathe_inject *fault = inject && inject->step == step ? inject : &nothing;
     spoilt s = {NULL, NULL, 0};
@@ -167,7 +170,7 @@ lathe_status lathe_inject_run(const lathe_inject *inject, int64_t step,
     else if (fault->kind == LATHE_INJECT_NAN)
         status = spoil(engines[fault->rank], &s);
     if (status == LATHE_OK) {
-        status = enqueue(fault, engines, plans, count, statuses, waits);
+        status = enqueue(fault, engines, plans, count, statuses, cost);
         if (status == LATHE_OK)
             status = finish(fault, engines, count, statuses);
     }

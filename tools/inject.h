@@ -25,14 +25,21 @@ typedef struct {
 /* False where the text is none of LATHE_INJECT_ALLOWED. */
 bool lathe_inject_parse(const char *text, lathe_inject *inject);
 
+/* What enqueueing took. */
+typedef struct {
+    uint64_t waits;    /* for a device */
+    double enqueue_us; /* host time of the last rank's lathe_run */
+} lathe_inject_cost;
+
 /* Step number `step` of all ranks: enqueued on each, waited for together, finished on each. What
  * happens to rank r stands in statuses[r] and in its engine's message; a rank that is lost has
- * LATHE_OK. Returns the first status that is not, and its rank; adds to *waits what waited for a
- * device while enqueueing. */
+ * LATHE_OK. Returns the first status that is not, and its rank; adds to `cost->waits`, and sets the
+ * rest of it. */
 LATHE_CHECKED lathe_status lathe_inject_run(const lathe_inject *inject, int64_t step,
                                             lathe_engine *const *engines,
                                             const lathe_step_plan *plans, int count,
-                                            lathe_status *statuses, int *rank, uint64_t *waits);
+                                            lathe_status *statuses, int *rank,
+                                            lathe_inject_cost *cost);
 
 /* Elements of the engine's outputs that are NaN; -1 where they cannot be read. */
 int64_t lathe_inject_count_nan(lathe_engine *engine);

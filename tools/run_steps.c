@@ -17,6 +17,7 @@ typedef struct {
     const lathe_run_steps_options *o;
     const lathe_step_table *table;
     lathe_image *first[LATHE_GROUP_MAX]; /* outputs of the first step */
+    double *enqueue_us;                  /* of each step */
     char *message;
     size_t size;
 } runner;
@@ -122,11 +123,11 @@ static lathe_status fail_ranks(const runner *r, const lathe_status *statuses, la
 
 /* One step on every rank. */
 static lathe_status run_once(const runner *r, const lathe_step_plan *plans, int64_t step,
-                             uint64_t *waits) {
+                             lathe_inject_cost *cost) {
     lathe_status statuses[LATHE_GROUP_MAX];
     int rank;
     const lathe_status status = lathe_inject_run(r->o->inject, step, r->o->engines, plans,
-                                                 r->o->ranks, statuses, &rank, waits);
+                                                 r->o->ranks, statuses, &rank, cost);
     if (status == LATHE_OK)
         return status;
     return statuses[rank] == LATHE_OK ? fail_rank(r, rank, status)
@@ -180,7 +181,10 @@ static lathe_status rejoin(const runner *r, int64_t step, lathe_status status,
 static lathe_status run_step(const runner *r, const lathe_step_plan *plans, int64_t step,
                              lathe_run_steps_result *result) {
     const double begin = lathe_seconds();
-    lathe_status status = run_once(r, plans, step, &result->waits);
+    lathe_inject_cost cost = {0};
+    lathe_status status = run_once(r, plans, step, &cost);
+    result->waits += cost.waits;
+    r->enqueue_us[step] = cost.enqueue_us;
     const double spent = (lathe_seconds() - begin) * 1e3;
     if (status != LATHE_OK) {
         add_time(r, step, spent);
@@ -188,6 +192,11 @@ static lathe_status run_step(const runner *r, const lathe_step_plan *plans, int6
     }
     result->milliseconds += spent / (double)r->o->steps;
     return holds_nan(r, step) ? count_nan(r, result) : compare_outputs(r, &result->identical);
+}
+
+static int compare_times(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
 }
 
 static lathe_status run_all(const runner *r, lathe_run_steps_result *result) {
@@ -202,6 +211,8 @@ static lathe_status run_all(const runner *r, lathe_run_steps_result *result) {
             return LATHE_OK; /* alone in its process, it is gone from here on */
     }
     result->allocations = count_allocations(r) - allocations;
+    qsort(r->enqueue_us, (size_t)r->o->steps, sizeof *r->enqueue_us, compare_times);
+    result->enqueue_us = r->enqueue_us[r->o->steps / 2];
     if (status == LATHE_OK && !holds_nan(r, r->o->steps - 1))
         status = compare_ranks(r, result);
     if (status == LATHE_OK && r->o->dump && r->o->first == 0)
@@ -242,11 +253,17 @@ lathe_status lathe_run_steps(const lathe_run_steps_options *options, lathe_run_s
             status = LATHE_NO_MEMORY;
         }
     }
+    r.enqueue_us = calloc((size_t)options->steps + 1, sizeof *r.enqueue_us);
+    if (status == LATHE_OK && !r.enqueue_us) {
+        snprintf(message, size, "no memory");
+        status = LATHE_NO_MEMORY;
+    }
     if (status == LATHE_OK)
         status = set_out(&r);
     if (status == LATHE_OK)
         status = run_all(&r, result);
     for (int rank = 0; rank < options->ranks; ++rank)
         lathe_image_destroy(r.first[rank]);
+    free(r.enqueue_us);
     return status;
 }

@@ -30,6 +30,7 @@ typedef struct {
     lathe_alike_result alike; /* of the ranks' outputs, where there are several */
     uint64_t allocations; /* on the devices, from before the first step to the end of the last */
     uint64_t waits;       /* synchronisations within lathe_run */
+    double enqueue_us;    /* host time of lathe_run, the median of the steps */
     double milliseconds;  /* host time of one step */
     char fault[4096];     /* what the ranks said before they rejoined; else "" */
 } lathe_run_steps_result;

@@ -68,9 +68,9 @@ static void close_ranks(fixture *f) {
 
 static lathe_status step(fixture *f, const lathe_inject *inject, lathe_status *statuses) {
     int rank;
-    uint64_t waits = 0;
+    lathe_inject_cost cost = {0};
     return lathe_inject_run(inject, 0, f->ranks.engines, f->plans, f->ranks.count, statuses, &rank,
-                            &waits);
+                            &cost);
 }
 
 static void read_output(fixture *f, void *to) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lathe generate` on the host device against a model in numpy that knows nothing of it (reference.py), from checkpoints of both
-formats. The prompt and all that follows go through two steps, since every token is proposed rightly."""
+formats. The prompt and all that follows go through two steps, since every token is proposed rightly. LATHE_DIRECTORIES names a
+pattern of generated directories to run on a GPU instead."""
 
 import os
 import subprocess
@@ -14,6 +15,7 @@ except ImportError:
     np = None
 
 LATHE, LAYOUT = os.environ["LATHE_PROGRAM"], os.environ["LATHE_LAYOUT"]
+DIRECTORIES = os.environ.get("LATHE_DIRECTORIES")  # such as "generated/tiny-tp{tp}{name}-sm_90a"
 SEED = 3
 PROMPT = [7, 91, 3, 500, 64, 2, 2, 311, 8, 10]
 EXPECTED = [14, 18, 22, 26, 30, 34]  # what follows t is t + 1 + SEED
@@ -30,6 +32,13 @@ def distance(a, b):
     return np.linalg.norm(a - b) / np.linalg.norm(b)
 
 
+def target(deployment, tp):
+    """The words that name a step."""
+    if DIRECTORIES:
+        return [DIRECTORIES.format(tp=tp, name=deployment and "-" + deployment), "--device", "cuda"]
+    return [LAYOUT, "--tp", str(tp), "--deployment", deployment]
+
+
 def listed(tokens):
     return ",".join(str(t) for t in tokens)
 
@@ -43,15 +52,16 @@ class Test(unittest.TestCase):
 
     def checkpoint(self, deployment):
         path = os.path.join(self.folder, deployment or "nvfp4")
-        lathe("checkpoint", "--synthetic", str(SEED), LAYOUT, "--out", path, "--deployment", deployment)
+        words = target(deployment, 1)[:1] if DIRECTORIES else [LAYOUT, "--deployment", deployment]
+        lathe("checkpoint", "--synthetic", str(SEED), *words, "--out", path)
         return path
 
     def generate(self, path, deployment, tp):
         draft, out = os.path.join(self.folder, "draft"), os.path.join(self.folder, "logits.npy")
         with open(draft, "w", encoding="utf-8") as file:
             file.write(listed(EXPECTED))
-        said = lathe("generate", LAYOUT, "--tp", str(tp), "--deployment", deployment, "--weights", path, "--tokens",
-                     listed(PROMPT), "--steps", str(len(EXPECTED)), "--draft", draft, "--logits", out)
+        said = lathe("generate", *target(deployment, tp), "--weights", path, "--tokens", listed(PROMPT), "--steps",
+                     str(len(EXPECTED)), "--draft", draft, "--logits", out)
         self.assertEqual(said, listed(EXPECTED) + "\n")
         return np.load(out).astype(np.float64)
 
@@ -79,6 +89,7 @@ class Test(unittest.TestCase):
     def test_bf16(self):
         self.compare("bf16", 1)
 
+    @unittest.skipIf(DIRECTORIES, "one GPU")
     def test_bf16_at_two_ranks(self):
         self.compare("bf16", 2, ranks=2)
 
