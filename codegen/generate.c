@@ -79,6 +79,7 @@ static void make_plan(session *s, const lathe_generate_options *o, lathe_plan *p
     plan->before = o->before ? lathe_tactic_load_file(s->lua, "tactics", o->before) : NULL;
     plan->list_choices = o->choices;
     lathe_wire(plan);
+    lathe_layout_check_unused(s->arena, plan->model);
 }
 
 static const char *output_directory(const lathe_plan *plan, const lathe_generate_options *o) {

@@ -164,7 +164,9 @@ const lathe_deployment *lathe_layout_pick(lathe_lua *lua, const lathe_layout *la
 lathe_model *lathe_layout_model(lathe_lua *lua, const lathe_layout *layout,
                                 const lathe_deployment *deployment);
 
-/* Fails where no layer is of a kind: what covers it would never be looked at. */
+/* Fails where no layer is of a kind, or no part touches a value, weight or cache: what was written
+ * about it would never be looked at. Last of all, for a slip of another kind often has it as a
+ * consequence. */
 void lathe_layout_check_unused(lathe_arena *arena, const lathe_model *model);
 
 /* NULL where the model has none of that name. */

@@ -510,7 +510,6 @@ static void read_model(reader *r, const lathe_table *t) {
     read_checkpoint(r, t);
     m->serves = lathe_tree_table_or_null(r->arena, t, "serves");
     read_probe(r, t);
-    lathe_layout_check_unused(r->arena, m);
 }
 
 lathe_model *lathe_layout_model(lathe_lua *lua, const lathe_layout *layout,

@@ -118,14 +118,8 @@ local function declare_values(size, n, d)
         value "moe.h0" { "bf16", rows, n.pooled },
         value "moe.h0.all" { "bf16", rows, P },
         value "moe.h1" { "bf16", rows, P },
-        value "moe.codes" { "u8", rows, P // 2 },
-        value "moe.scales" { "e4m3", rows, P // 16 },
-        value "moe.act.slice" { "bf16", rows_max, n.inter },
-        value "moe.codes2" { "u8", rows_max, n.inter // 2 },
-        value "moe.scales2" { "e4m3", rows_max, n.inter // 16 },
         value "moe.act" { "bf16", rows_max, I },
         value "moe.rows" { "bf16", gemm2_rows, P },
-        value "moe.rows.all" { "bf16", gemm2_rows, P },
         value "moe.parts" { "bf16", rows, P },
         value "moe.m" { "bf16", rows, P },
         value "moe.f" { "bf16", rows, n.hidden },
@@ -137,10 +131,6 @@ local function declare_values(size, n, d)
         value "attn.beta" { "f32", H, per = "layer" },
         value "ffn.alpha" { "f32", H, per = "layer" },
         value "ffn.beta" { "f32", H, per = "layer" },
-        value "expert.input_gscale" { "f32", 1, per = "layer" },
-        value "expert.gate_alpha" { "f32", n.fp4_experts, per = "layer" },
-        value "expert.up_alpha" { "f32", n.fp4_experts, per = "layer" },
-        value "expert.alpha" { "f32", n.fp4_experts, per = "layer" },
     }
     if d.set.by_nccl then -- what a library moves lies in buffers
         table.insert(values, value "embed.partial" { "bf16", rows, H })
@@ -157,18 +147,39 @@ local function declare_values(size, n, d)
             value "expert.units2" { "u8", n.fp4_experts, P // 16 * (n.inter // across), 9 * across, per = "layer" },
         })
     end
+    if n.fp4 then
+        append(values, {
+            value "expert.gate_alpha" { "f32", n.fp4_experts, per = "layer" },
+            value "expert.up_alpha" { "f32", n.fp4_experts, per = "layer" },
+            value "expert.alpha" { "f32", n.fp4_experts, per = "layer" },
+        })
+    end
+    if n.fp4 and not d.set.w4a16 then
+        append(values, {
+            value "moe.codes" { "u8", rows, P // 2 },
+            value "moe.scales" { "e4m3", rows, P // 16 },
+            value "moe.codes2" { "u8", rows_max, n.inter // 2 },
+            value "moe.scales2" { "e4m3", rows_max, n.inter // 16 },
+            value "expert.input_gscale" { "f32", 1, per = "layer" },
+        })
+    end
     if n.sliced then
         append(values, {
+            value "moe.rows.all" { "bf16", gemm2_rows, P },
             value "probe.cta_expert" { "i32", ctas },
             value "probe.cta_limit" { "i32", ctas },
-            value "probe.input_gscale" { "f32", 1 },
             value "probe.gate_alpha" { "f32", n.experts },
             value "probe.up_alpha" { "f32", n.experts },
             value "probe.alpha" { "f32", n.experts },
+            value "probe.rows" { "bf16", gemm2_rows, P },
+        })
+        append(values, d.set.w4a16 and {
+            value "moe.act.slice" { "bf16", rows_max, n.inter },
+            value "probe.act" { "bf16", rows_max, I },
+        } or {
+            value "probe.input_gscale" { "f32", 1 },
             value "probe.codes2" { "u8", rows_max, I // 2 },
             value "probe.scales2" { "e4m3", rows_max, I // 16 },
-            value "probe.act" { "bf16", rows_max, I },
-            value "probe.rows" { "bf16", gemm2_rows, P },
         })
     end
     if d.set.head then
@@ -183,7 +194,7 @@ end
 
 -- The experts of the NVFP4 layers: whole experts, or of each expert a slice of its gate rows and of its up rows, and the same
 -- columns of `down` (section 7). Sliced ones can be made from whole experts: held.X is this rank's part of expert.X.
-local function declare_experts(size, n)
+local function declare_experts(size, n, w4a16)
     local P, I, E, F = size.pooled, size.inter, size.experts, n.fp4_experts
     local list = {}
     local function declare(name, suffix, dtype, init, here, whole, axis, groups)
@@ -211,14 +222,16 @@ local function declare_experts(size, n)
     down("w2", "down_proj", "u8", "codes", 2)
     down("w2.scales", "down_proj_weight_scale", "e4m3", "scales", 16)
     scalars("scale13", "gate_up_proj_weight_scale_2", "global_scale", 2)
-    scalars("input13", "gate_up_proj_input_scale", "input_scale", 2)
     scalars("scale2", "down_proj_weight_scale_2", "global_scale")
-    scalars("input2", "down_proj_input_scale", "input_scale")
+    if not w4a16 then
+        scalars("input13", "gate_up_proj_input_scale", "input_scale", 2)
+        scalars("input2", "down_proj_input_scale", "input_scale")
+    end
     return list
 end
 
 -- Section 11 (names) and section 7 (shards).
-local function declare_weights(size, n)
+local function declare_weights(size, n, w4a16)
     local H, P, I, E = size.hidden, size.pooled, size.inter, size.experts
     local q_rows, kv_rows = size.heads * size.head_dim, size.kv_heads * size.head_dim
     local function vector(name, suffix, width, init)
@@ -259,7 +272,7 @@ local function declare_weights(size, n)
             from = { tensor(LAYER .. "mlp.experts.down_proj") { "bf16", E, P, I, shard = 0, init = "weight" } } },
     }
     if n.fp4 then
-        append(list, declare_experts(size, n))
+        append(list, declare_experts(size, n, w4a16))
     end
     return list
 end
@@ -621,7 +634,7 @@ local function build_model(sizes, d)
     return model {
         groups = { group "sliding" { window = size.window }, group "full" { window = 0 } },
         values = declare_values(size, n, d),
-        weights = declare_weights(size, n),
+        weights = declare_weights(size, n, d.set.w4a16),
         caches = { kv("kv.sliding", "sliding"), kv("kv.full", "full") },
         prepare = prepare_parts(n.fp4, d.set.w4a16, d.set.packed),
         probe = probe_experts(size, n, d),

@@ -7,25 +7,25 @@
 #include "boundary/receive_residual_norm.cuh"
 
 struct FinalGather4x8 {
-    // layouts/muse_spark_model.lua:131, moe.f[0]
+    // layouts/muse_spark_model.lua:125, moe.f[0]
     static constexpr int kRows = 32;
     // layouts/muse_spark_model.lua:105, mid.s[1]
     static constexpr int kHidden = 8192;
-    // layouts/muse_spark_model.lua:564, eps of final.residual
+    // layouts/muse_spark_model.lua:577, eps of final.residual
     static constexpr float kBranchEps = 1e-08f;
-    // layouts/muse_spark_model.lua:564, center of final.residual
+    // layouts/muse_spark_model.lua:577, center of final.residual
     static constexpr int kBranchCenter = 1;
     // argument branch_gain is bound
     static constexpr int kHasBranchGain = 1;
-    // layouts/muse_spark_model.lua:567, eps of final.norm
+    // layouts/muse_spark_model.lua:580, eps of final.norm
     static constexpr float kEps = 1e-05f;
-    // layouts/muse_spark_model.lua:567, center of final.norm
+    // layouts/muse_spark_model.lua:580, center of final.norm
     static constexpr int kCenter = 0;
     // argument aux is not bound
     static constexpr int kHasAux = 0;
     // templates/boundary/rows.lua:121, rule
     static constexpr int kThreads = 512;
-    // layouts/muse_spark_model.lua:131, moe.f[1]
+    // layouts/muse_spark_model.lua:125, moe.f[1]
     static constexpr int kColumns = 512;
     // templates/boundary/rows.lua:121, rule
     static constexpr int kGroup = 4;

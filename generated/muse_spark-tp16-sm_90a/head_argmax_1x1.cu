@@ -7,8 +7,8 @@
 #include "head/exchange_argmax.cuh"
 
 struct HeadArgmax1x1 {
-    static constexpr int kRows = 1;       // layouts/muse_spark_model.lua:175, logits[0]
-    static constexpr int kVocab = 12628;  // layouts/muse_spark_model.lua:175, logits[1]
+    static constexpr int kRows = 1;       // layouts/muse_spark_model.lua:186, logits[0]
+    static constexpr int kVocab = 12628;  // layouts/muse_spark_model.lua:186, logits[1]
     static constexpr int kBlocks = 3;     // templates/head/exchange_argmax.lua:10, rule
     static constexpr int kThreads = 1024; // templates/head/exchange_argmax.lua:10, rule
 };

@@ -7,29 +7,29 @@
 #include "moe/unit_gemm1.cuh"
 
 struct MoeGemm14x8 {
-    // layouts/muse_spark_model.lua:121, moe.codes[0]
+    // layouts/muse_spark_model.lua:159, moe.codes[0]
     static constexpr int kRows = 32;
-    // layouts/muse_spark_model.lua:121, moe.codes[1]
+    // layouts/muse_spark_model.lua:159, moe.codes[1]
     static constexpr int kCodeBytes = 2048;
-    // layouts/muse_spark_model.lua:122, moe.scales[1]
+    // layouts/muse_spark_model.lua:160, moe.scales[1]
     static constexpr int kBlocks = 256;
-    // layouts/muse_spark_model.lua:156, expert.units13[0]
+    // layouts/muse_spark_model.lua:146, expert.units13[0]
     static constexpr int kExperts = 256;
-    // layouts/muse_spark_model.lua:156, expert.units13[1]
+    // layouts/muse_spark_model.lua:146, expert.units13[1]
     static constexpr int kUnits = 256;
-    // layouts/muse_spark_model.lua:156, expert.units13[2]
+    // layouts/muse_spark_model.lua:146, expert.units13[2]
     static constexpr int kUnitBytes = 4608;
     // layouts/muse_spark_model.lua:112, meta.permuted_to_token[0]
     static constexpr int kPermuted = 2049;
     // layouts/muse_spark_model.lua:115, meta.cta_expert[0]
     static constexpr int kMaxCtas = 256;
-    // layouts/muse_spark_model.lua:124, moe.codes2[0]
+    // layouts/muse_spark_model.lua:161, moe.codes2[0]
     static constexpr int kMaxRows = 2048;
-    // layouts/muse_spark_model.lua:124, moe.codes2[1]
+    // layouts/muse_spark_model.lua:161, moe.codes2[1]
     static constexpr int kOutBytes = 128;
-    // layouts/muse_spark_model.lua:125, moe.scales2[1]
+    // layouts/muse_spark_model.lua:162, moe.scales2[1]
     static constexpr int kOutBlocks = 16;
-    // layouts/muse_spark_model.lua:381, tile of moe.gemm1
+    // layouts/muse_spark_model.lua:394, tile of moe.gemm1
     static constexpr int kTile = 8;
     // templates/moe/unit_gemm1.lua:93, rule
     static constexpr int kTeams = 2;

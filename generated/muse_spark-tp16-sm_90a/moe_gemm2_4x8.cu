@@ -7,17 +7,17 @@
 #include "moe/unit_gemm2.cuh"
 
 struct MoeGemm24x8 {
-    static constexpr int kMaxRows = 2048;   // layouts/muse_spark_model.lua:124, moe.codes2[0]
-    static constexpr int kCodeBytes = 128;  // layouts/muse_spark_model.lua:124, moe.codes2[1]
-    static constexpr int kBlocks = 16;      // layouts/muse_spark_model.lua:125, moe.scales2[1]
-    static constexpr int kExperts = 256;    // layouts/muse_spark_model.lua:157, expert.units2[0]
-    static constexpr int kUnits = 256;      // layouts/muse_spark_model.lua:157, expert.units2[1]
-    static constexpr int kUnitBytes = 2304; // layouts/muse_spark_model.lua:157, expert.units2[2]
-    static constexpr int kWidth = 4096;     // layouts/muse_spark_model.lua:127, moe.rows[1]
+    static constexpr int kMaxRows = 2048;   // layouts/muse_spark_model.lua:161, moe.codes2[0]
+    static constexpr int kCodeBytes = 128;  // layouts/muse_spark_model.lua:161, moe.codes2[1]
+    static constexpr int kBlocks = 16;      // layouts/muse_spark_model.lua:162, moe.scales2[1]
+    static constexpr int kExperts = 256;    // layouts/muse_spark_model.lua:147, expert.units2[0]
+    static constexpr int kUnits = 256;      // layouts/muse_spark_model.lua:147, expert.units2[1]
+    static constexpr int kUnitBytes = 2304; // layouts/muse_spark_model.lua:147, expert.units2[2]
+    static constexpr int kWidth = 4096;     // layouts/muse_spark_model.lua:122, moe.rows[1]
     static constexpr int kMaxCtas = 256;    // layouts/muse_spark_model.lua:115, meta.cta_expert[0]
-    static constexpr int kOutRows = 2048;   // layouts/muse_spark_model.lua:127, moe.rows[0]
-    static constexpr int kTile = 8;         // layouts/muse_spark_model.lua:385, tile of moe.gemm2
-    static constexpr int kRoutes = 256;     // layouts/muse_spark_model.lua:385, routes of moe.gemm2
+    static constexpr int kOutRows = 2048;   // layouts/muse_spark_model.lua:122, moe.rows[0]
+    static constexpr int kTile = 8;         // layouts/muse_spark_model.lua:398, tile of moe.gemm2
+    static constexpr int kRoutes = 256;     // layouts/muse_spark_model.lua:398, routes of moe.gemm2
     static constexpr int kWarps = 16;       // templates/moe/unit_gemm2.lua:82, rule
     static constexpr int kStages = 2;       // templates/moe/unit_gemm2.lua:82, rule
     static constexpr int kExpanded = 1;     // templates/moe/unit_gemm2.lua:82, rule

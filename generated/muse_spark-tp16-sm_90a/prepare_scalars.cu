@@ -7,9 +7,9 @@
 #include "prepare/expert_scalars.cuh"
 
 struct PrepareScalars {
-    static constexpr int kExperts = 256; // layouts/muse_spark_model.lua:195, expert.input13[0]
-    static constexpr int kScaled = 256;  // layouts/muse_spark_model.lua:195, expert.scale13[0]
-    static constexpr int kLocal = 256;   // layouts/muse_spark_model.lua:141, expert.gate_alpha[0]
+    static constexpr int kExperts = 256; // layouts/muse_spark_model.lua:206, expert.input13[0]
+    static constexpr int kScaled = 256;  // layouts/muse_spark_model.lua:206, expert.scale13[0]
+    static constexpr int kLocal = 256;   // layouts/muse_spark_model.lua:152, expert.gate_alpha[0]
 };
 
 extern "C" __global__ void __launch_bounds__(32, 32) // 64 registers

@@ -7,27 +7,27 @@
 #include "moe/nvfp4_gemm1.cuh"
 
 struct ProbeGemm14x8 {
-    // layouts/muse_spark_model.lua:121, moe.codes[0]
+    // layouts/muse_spark_model.lua:159, moe.codes[0]
     static constexpr int kRows = 32;
-    // layouts/muse_spark_model.lua:121, moe.codes[1]
+    // layouts/muse_spark_model.lua:159, moe.codes[1]
     static constexpr int kCodeBytes = 2048;
-    // layouts/muse_spark_model.lua:122, moe.scales[1]
+    // layouts/muse_spark_model.lua:160, moe.scales[1]
     static constexpr int kBlocks = 256;
-    // layouts/muse_spark_model.lua:197, held.w13[0]
+    // layouts/muse_spark_model.lua:208, held.w13[0]
     static constexpr int kExperts = 16;
-    // layouts/muse_spark_model.lua:197, held.w13[1]
+    // layouts/muse_spark_model.lua:208, held.w13[1]
     static constexpr int kGateUp = 8192;
     // layouts/muse_spark_model.lua:112, meta.permuted_to_token[0]
     static constexpr int kPermuted = 2049;
-    // layouts/muse_spark_model.lua:162, probe.cta_expert[0]
+    // layouts/muse_spark_model.lua:169, probe.cta_expert[0]
     static constexpr int kMaxCtas = 256;
-    // layouts/muse_spark_model.lua:168, probe.codes2[0]
+    // layouts/muse_spark_model.lua:181, probe.codes2[0]
     static constexpr int kMaxRows = 2048;
-    // layouts/muse_spark_model.lua:168, probe.codes2[1]
+    // layouts/muse_spark_model.lua:181, probe.codes2[1]
     static constexpr int kOutBytes = 2048;
-    // layouts/muse_spark_model.lua:169, probe.scales2[1]
+    // layouts/muse_spark_model.lua:182, probe.scales2[1]
     static constexpr int kOutBlocks = 256;
-    // layouts/muse_spark_model.lua:381, tile of probe.gemm1
+    // layouts/muse_spark_model.lua:394, tile of probe.gemm1
     static constexpr int kTile = 8;
     // templates/moe/nvfp4_gemm1.lua:81, rule
     static constexpr int kWarps = 16;

@@ -9,17 +9,17 @@
 struct MoePostNorm1x8 {
     // layouts/muse_spark_model.lua:109, moe.weights[0]
     static constexpr int kRows = 8;
-    // layouts/muse_spark_model.lua:127, moe.rows[1]
+    // layouts/muse_spark_model.lua:122, moe.rows[1]
     static constexpr int kWidth = 4096;
     // layouts/muse_spark_model.lua:109, moe.weights[1]
     static constexpr int kTopK = 8;
     // layouts/muse_spark_model.lua:111, meta.expanded_to_permuted[0]
     static constexpr int kRoutes = 64;
-    // layouts/muse_spark_model.lua:127, moe.rows[0]
+    // layouts/muse_spark_model.lua:122, moe.rows[0]
     static constexpr int kExpertRows = 512;
-    // layouts/muse_spark_model.lua:494, eps of moe.post_norm
+    // layouts/muse_spark_model.lua:507, eps of moe.post_norm
     static constexpr float kEps = 1e-08f;
-    // layouts/muse_spark_model.lua:494, center of moe.post_norm
+    // layouts/muse_spark_model.lua:507, center of moe.post_norm
     static constexpr int kCenter = 1;
     // templates/moe/exchange_tail.lua:19, rule
     static constexpr int kWarps = 16;

@@ -7,11 +7,11 @@
 #include "prepare/rope_table.cuh"
 
 struct PrepareRope {
-    // layouts/muse_spark_model.lua:135, rope[0]
+    // layouts/muse_spark_model.lua:129, rope[0]
     static constexpr int kPositions = 33024;
-    // layouts/muse_spark_model.lua:135, rope[1]
+    // layouts/muse_spark_model.lua:129, rope[1]
     static constexpr int kWidth = 64;
-    // layouts/muse_spark_model.lua:272, theta of prepare.rope
+    // layouts/muse_spark_model.lua:285, theta of prepare.rope
     static constexpr float kTheta = 5e+05f;
 };
 

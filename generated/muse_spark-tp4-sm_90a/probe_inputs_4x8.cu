@@ -7,10 +7,10 @@
 #include "probe/rows.cuh"
 
 struct ProbeInputs4x8 {
-    static constexpr int kRows = 32;        // layouts/muse_spark_model.lua:121, moe.codes[0]
+    static constexpr int kRows = 32;        // layouts/muse_spark_model.lua:159, moe.codes[0]
     static constexpr int kQuantised = 1;    // argument codes is bound
-    static constexpr int kCodeBytes = 2048; // layouts/muse_spark_model.lua:121, moe.codes[1]
-    static constexpr int kBlocks = 256;     // layouts/muse_spark_model.lua:122, moe.scales[1]
+    static constexpr int kCodeBytes = 2048; // layouts/muse_spark_model.lua:159, moe.codes[1]
+    static constexpr int kBlocks = 256;     // layouts/muse_spark_model.lua:160, moe.scales[1]
     static constexpr int kWidth = 0;        // templates/probe/rows.lua:15, default
 };
 

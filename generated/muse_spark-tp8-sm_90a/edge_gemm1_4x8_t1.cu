@@ -11,19 +11,19 @@ struct EdgeGemm14x8T1 {
     static constexpr int kRows = 32;
     // layouts/muse_spark_model.lua:120, moe.h1[1]
     static constexpr int kWidth = 4096;
-    // layouts/muse_spark_model.lua:256, edge.w13[0]
+    // layouts/muse_spark_model.lua:269, edge.w13[0]
     static constexpr int kExperts = 32;
-    // layouts/muse_spark_model.lua:256, edge.w13[1]
+    // layouts/muse_spark_model.lua:269, edge.w13[1]
     static constexpr int kGateUp = 8192;
     // layouts/muse_spark_model.lua:112, meta.permuted_to_token[0]
     static constexpr int kPermuted = 2049;
     // layouts/muse_spark_model.lua:115, meta.cta_expert[0]
     static constexpr int kMaxCtas = 256;
-    // layouts/muse_spark_model.lua:126, moe.act[0]
+    // layouts/muse_spark_model.lua:121, moe.act[0]
     static constexpr int kMaxRows = 2048;
-    // layouts/muse_spark_model.lua:126, moe.act[1]
+    // layouts/muse_spark_model.lua:121, moe.act[1]
     static constexpr int kColumns = 4096;
-    // layouts/muse_spark_model.lua:472, tile of edge.gemm1
+    // layouts/muse_spark_model.lua:485, tile of edge.gemm1
     static constexpr int kTile = 8;
     // templates/moe/bf16_gemm1.lua:62, rule
     static constexpr int kWarps = 8;

@@ -7,8 +7,8 @@
 #include "head/exchange_argmax.cuh"
 
 struct HeadArgmax1x8 {
-    static constexpr int kRows = 8;       // layouts/muse_spark_model.lua:175, logits[0]
-    static constexpr int kVocab = 25256;  // layouts/muse_spark_model.lua:175, logits[1]
+    static constexpr int kRows = 8;       // layouts/muse_spark_model.lua:186, logits[0]
+    static constexpr int kVocab = 25256;  // layouts/muse_spark_model.lua:186, logits[1]
     static constexpr int kBlocks = 4;     // templates/head/exchange_argmax.lua:10, rule
     static constexpr int kThreads = 1024; // templates/head/exchange_argmax.lua:10, rule
 };

@@ -7,25 +7,25 @@
 #include "boundary/receive_residual_norm.cuh"
 
 struct InGatherSlidingNvfp41x1 {
-    // layouts/muse_spark_model.lua:131, moe.f[0]
+    // layouts/muse_spark_model.lua:125, moe.f[0]
     static constexpr int kRows = 1;
     // layouts/muse_spark_model.lua:105, mid.s[1]
     static constexpr int kHidden = 8192;
-    // layouts/muse_spark_model.lua:315, eps of in.residual
+    // layouts/muse_spark_model.lua:328, eps of in.residual
     static constexpr float kBranchEps = 1e-08f;
-    // layouts/muse_spark_model.lua:315, center of in.residual
+    // layouts/muse_spark_model.lua:328, center of in.residual
     static constexpr int kBranchCenter = 1;
     // argument branch_gain is bound
     static constexpr int kHasBranchGain = 1;
-    // layouts/muse_spark_model.lua:304, eps of in.norm
+    // layouts/muse_spark_model.lua:317, eps of in.norm
     static constexpr float kEps = 1e-05f;
-    // layouts/muse_spark_model.lua:304, center of in.norm
+    // layouts/muse_spark_model.lua:317, center of in.norm
     static constexpr int kCenter = 1;
     // argument aux is not bound
     static constexpr int kHasAux = 0;
     // templates/boundary/rows.lua:121, rule
     static constexpr int kThreads = 512;
-    // layouts/muse_spark_model.lua:131, moe.f[1]
+    // layouts/muse_spark_model.lua:125, moe.f[1]
     static constexpr int kColumns = 1024;
     // templates/boundary/rows.lua:121, rule
     static constexpr int kGroup = 4;

@@ -7,9 +7,9 @@
 #include "prepare/expert_scalars.cuh"
 
 struct ProbeScalars1x8 {
-    static constexpr int kExperts = 32; // layouts/muse_spark_model.lua:195, expert.input13[0]
-    static constexpr int kScaled = 16;  // layouts/muse_spark_model.lua:197, held.scale13[0]
-    static constexpr int kLocal = 16;   // layouts/muse_spark_model.lua:165, probe.gate_alpha[0]
+    static constexpr int kExperts = 32; // layouts/muse_spark_model.lua:206, expert.input13[0]
+    static constexpr int kScaled = 16;  // layouts/muse_spark_model.lua:208, held.scale13[0]
+    static constexpr int kLocal = 16;   // layouts/muse_spark_model.lua:171, probe.gate_alpha[0]
 };
 
 extern "C" __global__ void __launch_bounds__(32, 32)        // 64 registers

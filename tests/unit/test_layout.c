@@ -171,6 +171,20 @@ Test(layout, a_kind_of_no_layer_is_refused) {
             "case.lua:54:", "kind \"spare\": no layer is of this kind");
 }
 
+Test(layout, what_no_part_touches_is_refused) {
+    REFUSED("value \"x\" {", "value \"spare\" { f32, rows },\n value \"x\" {",
+            "case.lua:38: \"spare\": no part reads or writes this value");
+    REFUSED("value \"x\" {", "value \"spare\" { f32, rows, input = true },\n value \"x\" {",
+            "case.lua:38: \"spare\": an input that no part reads");
+    REFUSED("weight \"gate\" {",
+            "weight \"spare\" { bf16, H, from = { tensor \"spare\" { bf16, H } } },\n"
+            "weight \"gate\" {",
+            "case.lua:48: \"spare\": no part reads this weight");
+    REFUSED("        prepare = {",
+            "caches = { cache \"kv\" { bf16, pages, 2, group = \"full\" } },\n        prepare = {",
+            "case.lua:52: \"kv\": no part reads or writes this cache");
+}
+
 Test(layout, unknown_layer_kind_and_group) {
     REFUSED(
         "layers = { \"body\", \"body\", \"body\" }",
