@@ -5,14 +5,14 @@
 import json
 import sys
 
-# What the peers call it, and the kernels of Lathe that do it: the beginnings of their names.
+# A part: what the peers call it, and the kernels of Lathe that do it by the beginnings of their names, as far as they exist.
+# The peers' experts sort the routes and sum what comes out; of Lathe those are the two products.
 PARTS = {
-    "qkv": ["attn_qkv"],
-    "o_proj": ["attn_proj"],
-    "router": ["edge_router"],
-    "pooler": ["moe_pool"],
-    "unpooler": ["moe_unpool"],
-    "experts": ["moe_gemm1", "moe_gemm2"],
+    "qkv": (["qkv"], ["attn_qkv"]),
+    "o_proj": (["o_proj"], ["attn_proj"]),
+    "router and pooler": (["router", "pooler"], ["edge_router", "moe_pool"]),
+    "unpooler": (["unpooler"], ["moe_unpool"]),
+    "experts": (["experts"], ["moe_gemm1", "moe_gemm2"]),
 }
 ATTENTION = {"sliding": ["attn_core_first_sliding", "attn_core_sliding"], "full": ["attn_core_full"]}
 
@@ -29,15 +29,12 @@ def read(path, what):
 
 
 def time_of(variant, names):
-    """Sum over the kernels, one launch of each; None where one is missing."""
-    total, floor = 0.0, 0.0
-    for name in names:
-        found = [k for k in variant["kernels"] if k["name"].startswith(name) and "in_order_us" in k]
-        if not found:
-            return None, None
-        total += found[0]["in_order_us"]
-        floor += found[0]["floor_us"]
-    return total, floor
+    """Sum over the kernels that there are, one launch of each; None where there is none."""
+    found = [[k for k in variant["kernels"] if k["name"].startswith(name) and "in_order_us" in k] for name in names]
+    found = [k[0] for k in found if k]
+    if not found:
+        return None, None
+    return sum(k["in_order_us"] for k in found), sum(k["floor_us"] for k in found)
 
 
 def attention_of(variant, kind):
@@ -59,9 +56,9 @@ def rows_of(variant, peers):
     for kind in ("sliding", "full"):
         ours, floor = layer_of(variant, kind)
         yield f"layer, {kind} attention", ours, floor, peers[kind]["layer_us"]
-    for part, names in PARTS.items():
+    for part, (theirs, names) in PARTS.items():
         ours, floor = time_of(variant, names)
-        yield part, ours, floor, peers["sliding"]["parts_us"][part]
+        yield part, ours, floor, sum(peers["sliding"]["parts_us"][t] for t in theirs)
     for kind in ("sliding", "full"):
         ours, floor = attention_of(variant, kind)
         yield f"attention, {kind}", ours, floor, peers[kind]["parts_us"]["attention"]
@@ -78,7 +75,8 @@ def main(bench, peers):
             if ours is None:
                 print(f"{name:28} {'':8} {'-':>8} {'':8} {theirs:8.1f}")
             else:
-                print(f"{name:28} {floor:8.1f} {ours:8.1f} {floor / ours if ours > 0 else 0:8.2f} {theirs:8.1f} {theirs / ours if ours > 0 else 0:10.2f}")
+                share, ratio = (floor / ours, theirs / ours) if ours > 0 else (0, 0)
+                print(f"{name:28} {floor:8.1f} {ours:8.1f} {share:8.2f} {theirs:8.1f} {ratio:10.2f}")
 
 
 if __name__ == "__main__":
