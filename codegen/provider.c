@@ -175,7 +175,7 @@ static bool is_published(lathe_arena *arena, const lathe_table *t) {
     if (lathe_tree_find(t, "port")) {
         const char *form = lathe_tree_string(arena, t, "form");
         if (strcmp(form, "rank_partials") != 0 && strcmp(form, "columns") != 0)
-            fail_found(arena, t, "field 'form'", form, "in a mailbox rank_partials columns");
+            fail_found(arena, t, "field 'form'", form, "rank_partials columns (in a mailbox)");
         return true;
     }
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -345,9 +345,8 @@ lathe_provider *lathe_provider_load(lathe_lua *lua, lathe_where where, const cha
     p->triggers = lathe_tree_boolean_or(arena, t, "triggers", false);
     p->spills = lathe_tree_string_or(arena, t, "spills", NULL);
     if (p->spills && (!*p->spills || strlen(p->spills) > 120))
-        fail(arena, t,
-             "field 'spills': allowed: why its kernels may spill registers, in 120 bytes, found ",
-             p->spills);
+        fail_found(arena, t, "field 'spills'", *p->spills ? p->spills : "nothing",
+                   "why its kernels may spill registers, in 120 bytes");
     read_covers(arena, t, p);
     read_constants(arena, t, p);
     read_args(arena, t, p);

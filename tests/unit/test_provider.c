@@ -94,7 +94,7 @@ Test(provider, spills_are_allowed_with_a_reason) {
                case_replace(product(), "early = true,", "early = true, spills = \"rarely run\","));
     cr_expect_str_eq(load("fix/product")->spills, "rarely run");
     refused("early = true,", "early = true, spills = \"\",",
-            "field 'spills': allowed: why its kernels may spill registers");
+            "field 'spills': found nothing, allowed: why its kernels may spill registers");
     refused("early = true,", "early = true, spills = true,", "field 'spills'");
 }
 

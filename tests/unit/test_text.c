@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +56,7 @@ Test(text, reals_read_back_exactly_and_look_like_reals) {
     }
     cr_assert_str_eq(lathe_text_real(text.arena, 1e-5), "1e-05");
     cr_assert_str_eq(lathe_text_real(text.arena, 2), "2.0");
+    cr_assert_str_eq(lathe_text_real(text.arena, -(double)NAN), "nan");
 }
 
 Test(text, missing_file_sets_errno) {
