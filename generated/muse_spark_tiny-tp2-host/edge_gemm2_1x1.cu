@@ -14,9 +14,9 @@ struct EdgeGemm21x1 {
     static constexpr int kMaxCtas = 4;   // layouts/muse_spark_model.lua:115, meta.cta_expert[0]
     static constexpr int kOutRows = 32;  // layouts/muse_spark_model.lua:122, moe.rows[0]
     static constexpr int kTile = 8;      // layouts/muse_spark_model.lua:490, tile of edge.gemm2
-    static constexpr int kWarps = 4;     // templates/moe/bf16_gemm2.lua:58, rule
-    static constexpr int kHeld = 1;      // templates/moe/bf16_gemm2.lua:58, rule
-    static constexpr int kSlices = 1;    // templates/moe/bf16_gemm2.lua:58, rule
+    static constexpr int kWarps = 4;     // templates/moe/bf16_gemm2.lua:59, rule
+    static constexpr int kHeld = 1;      // templates/moe/bf16_gemm2.lua:59, rule
+    static constexpr int kSlices = 1;    // templates/moe/bf16_gemm2.lua:59, rule
     static constexpr int kStep = 32;     // templates/moe/bf16_gemm2.lua:25, computed
 };
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Compiles the committed directories of an architecture: of every kernel the first tactic builds, and none spills a register.
-#   committed.sh LATHE CACHE GENERATED ARCH        exit 77: no NVRTC that knows the architecture
+# Compiles the generated directories FOLDER/*-ARCH: of every kernel the first tactic builds, and none spills a register.
+#   compiles.sh LATHE CACHE FOLDER ARCH        exit 77: no NVRTC that knows the architecture
 set -eu
 
 lathe=$1 cache=$2 generated=$3 arch=$4
