@@ -148,6 +148,8 @@ static _Noreturn void refuse_use(lathe_plan *plan, const lathe_use *use) {
 void lathe_cover_check(lathe_plan *plan) {
     const lathe_deployment *d = plan->deployment;
     for (size_t i = 0; i < d->use_count; i++)
+        (void)find_provider(plan, &d->uses[i]);
+    for (size_t i = 0; i < d->use_count; i++)
         for (size_t j = 0; j < d->uses[i].part_count; j++)
             if (!has_part(plan->model, SIZE_MAX, d->uses[i].parts[j]))
                 lathe_diag_fail(lathe_arena_diag(plan->arena), d->uses[i].where,

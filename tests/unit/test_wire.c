@@ -283,6 +283,9 @@ Test(wire, a_use_that_covers_nothing) {
             "case.lua:15: use \"fix/add\" covers nothing: in body, use \"fix/mix\" (",
             "case.lua:14) comes first");
     REFUSED(of_mix,
+            "use \"fix/mix\" { parts = { \"mix\" } },\nuse \"fix/none\" { parts = { \"mix\" } },",
+            "case.lua:15: use \"fix/none\": unknown provider");
+    REFUSED(of_mix,
             "use \"fix/mix\" { parts = { \"mix\" } }, use \"fix/add\" { parts = { \"mix\", \"end\" "
             "} },",
             "case.lua:14: use \"fix/add\" covers nothing: no list of parts has all of its parts");
