@@ -31,6 +31,6 @@ return function(size, d, k)
         files = files,
         -- Vision, audio and tokenizer are other programs' business.
         names = { "model.language_model.*", "lm_head.*" },
-        unread = d.set.w4a16 and { "*_input_scale" } or {},
+        unread = d.set.w4a16 and { "*input_scale" } or {},
     }
 end

@@ -192,46 +192,95 @@ local function declare_values(size, n, d)
     return values
 end
 
+-- Where a checkpoint keeps the gate and up rows of its experts, [E, 2 I, width], and their `down`, [E, P, width]: all experts of a
+-- layer in one tensor, or a tensor for each expert and projection. `what` ends the names: "", "_weight_scale", ...
+local fused <const> = {
+    gate_up = function(what, dtype, E, I, width, o)
+        return { tensor(LAYER .. "mlp.experts.gate_up_proj" .. what) { dtype, E, 2 * I, width, shard = o.shard, groups = o.groups,
+                                                                       init = o.init } }
+    end,
+    down = function(what, dtype, E, P, width, o)
+        return { tensor(LAYER .. "mlp.experts.down_proj" .. what) { dtype, E, P, width, shard = o.shard, init = o.init } }
+    end,
+    gate_up_scalar = function(what, E, o)
+        return { tensor(LAYER .. "mlp.experts.gate_up_proj" .. what) { "f32", E, 2, shard = o.shard, init = o.init } }
+    end,
+    down_scalar = function(what, E, o)
+        return { tensor(LAYER .. "mlp.experts.down_proj" .. what) { "f32", E, shard = o.shard, init = o.init } }
+    end,
+}
+local function one(projection, what)
+    return LAYER .. "mlp.experts.{e}." .. projection .. "." .. (what == "" and "weight" or string.sub(what, 2))
+end
+local apart <const> = {
+    gate_up = function(what, dtype, E, I, width, o)
+        return { tensor(one("gate_proj", what)) { dtype, E, I, width, shard = o.shard, init = o.init },
+                 tensor(one("up_proj", what)) { dtype, E, I, width, shard = o.shard, init = o.init } }
+    end,
+    down = function(what, dtype, E, P, width, o)
+        return { tensor(one("down_proj", what)) { dtype, E, P, width, shard = o.shard, init = o.init } }
+    end,
+    gate_up_scalar = function(what, E, o)
+        return { tensor(one("gate_proj", what)) { "f32", E, 1, shard = o.shard, init = o.init },
+                 tensor(one("up_proj", what)) { "f32", E, 1, shard = o.shard, init = o.init } }
+    end,
+    down_scalar = function(what, E, o)
+        return { tensor(one("down_proj", what)) { "f32", E, shard = o.shard, init = o.init } }
+    end,
+}
+
 -- The experts of the NVFP4 layers: whole experts, or of each expert a slice of its gate rows and of its up rows, and the same
 -- columns of `down` (section 7). Sliced ones can be made from whole experts: held.X is this rank's part of expert.X.
-local function declare_experts(size, n, w4a16)
+local function declare_experts(size, n, names, w4a16)
     local P, I, E, F = size.pooled, size.inter, size.experts, n.fp4_experts
     local list = {}
-    local function declare(name, suffix, dtype, init, here, whole, axis, groups)
-        local function from(at, parts)
-            return { tensor(LAYER .. "mlp.experts." .. suffix) { dtype, whole[1], whole[2], whole[3], shard = at, groups = parts,
-                                                                 init = init } }
-        end
+    local function declare(name, dtype, here, whole, from)
         local held = n.sliced and "held." .. name or nil
-        table.insert(list, weight("expert." .. name) { dtype, here[1], here[2], here[3], held = held, from = from(axis, groups) })
+        table.insert(list, weight("expert." .. name) { dtype, here[1], here[2], here[3], axis = 1, held = held,
+                                                       from = from(n.sliced) })
         if held then
-            table.insert(list, weight(held) { dtype, n.experts, whole[2], whole[3], from = from(0) })
+            table.insert(list, weight(held) { dtype, n.experts, whole[1], whole[2], from = from(false) })
         end
     end
-    local function gate_up(name, suffix, dtype, init, width)
-        declare(name, suffix, dtype, init, { F, 2 * n.inter, width }, { E, 2 * I, width }, n.sliced and 1 or 0, n.sliced and 2 or 1)
+    local function gate_up(name, what, dtype, init, width)
+        declare(name, dtype, { F, 2 * n.inter, width }, { 2 * I, width }, function(sliced)
+            return names.gate_up(what, dtype, E, I, width, { shard = sliced and 1 or 0, groups = sliced and 2 or 1, init = init })
+        end)
     end
-    local function down(name, suffix, dtype, init, share)
-        declare(name, suffix, dtype, init, { F, P, n.inter // share }, { E, P, I // share }, n.sliced and 2 or 0)
+    local function down(name, what, dtype, init, share)
+        declare(name, dtype, { F, P, n.inter // share }, { P, I // share }, function(sliced)
+            return names.down(what, dtype, E, P, I // share, { shard = sliced and 2 or 0, init = init })
+        end)
     end
-    local function scalars(name, suffix, init, ...)
-        declare(name, suffix, "f32", init, { E, ... }, { E, ... })
+    gate_up("w13", "", "u8", "codes", P // 2)
+    gate_up("w13.scales", "_weight_scale", "e4m3", "scales", P // 16)
+    down("w2", "", "u8", "codes", 2)
+    down("w2.scales", "_weight_scale", "e4m3", "scales", 16)
+    -- All ranks have those of all experts.
+    local function scalars(what, init, gate_up_name, down_name)
+        local held = n.sliced and "held." or nil
+        append(list, {
+            weight("expert." .. gate_up_name) { "f32", E, 2, axis = 1, held = held and held .. gate_up_name,
+                                                from = names.gate_up_scalar(what, E, { init = init }) },
+            weight("expert." .. down_name) { "f32", E, held = held and held .. down_name,
+                                             from = names.down_scalar(what, E, { init = init }) },
+        })
+        if held then
+            append(list, {
+                weight(held .. gate_up_name) { "f32", n.experts, 2, from = names.gate_up_scalar(what, E, { shard = 0, init = init }) },
+                weight(held .. down_name) { "f32", n.experts, from = names.down_scalar(what, E, { shard = 0, init = init }) },
+            })
+        end
     end
-    gate_up("w13", "gate_up_proj", "u8", "codes", P // 2)
-    gate_up("w13.scales", "gate_up_proj_weight_scale", "e4m3", "scales", P // 16)
-    down("w2", "down_proj", "u8", "codes", 2)
-    down("w2.scales", "down_proj_weight_scale", "e4m3", "scales", 16)
-    scalars("scale13", "gate_up_proj_weight_scale_2", "global_scale", 2)
-    scalars("scale2", "down_proj_weight_scale_2", "global_scale")
+    scalars("_weight_scale_2", "global_scale", "scale13", "scale2")
     if not w4a16 then
-        scalars("input13", "gate_up_proj_input_scale", "input_scale", 2)
-        scalars("input2", "down_proj_input_scale", "input_scale")
+        scalars("_input_scale", "input_scale", "input13", "input2")
     end
     return list
 end
 
 -- Section 11 (names) and section 7 (shards).
-local function declare_weights(size, n, w4a16)
+local function declare_weights(size, n, names, w4a16)
     local H, P, I, E = size.hidden, size.pooled, size.inter, size.experts
     local q_rows, kv_rows = size.heads * size.head_dim, size.kv_heads * size.head_dim
     local function vector(name, suffix, width, init)
@@ -266,13 +315,12 @@ local function declare_weights(size, n, w4a16)
         weight "unpool.w" { "bf16", n.hidden, P,
             from = { tensor(LAYER .. "mlp.post_expert_proj.weight") { "bf16", H, P, shard = 0, init = "weight" } } },
         -- bf16 edge layers
-        weight "edge.w13" { "bf16", n.experts, 2 * I, P,
-            from = { tensor(LAYER .. "mlp.experts.gate_up_proj") { "bf16", E, 2 * I, P, shard = 0, init = "weight" } } },
-        weight "edge.w2" { "bf16", n.experts, P, I,
-            from = { tensor(LAYER .. "mlp.experts.down_proj") { "bf16", E, P, I, shard = 0, init = "weight" } } },
+        weight "edge.w13" { "bf16", n.experts, 2 * I, P, axis = 1,
+            from = names.gate_up("", "bf16", E, I, P, { shard = 0, groups = 1, init = "weight" }) },
+        weight "edge.w2" { "bf16", n.experts, P, I, from = names.down("", "bf16", E, P, I, { shard = 0, init = "weight" }) },
     }
     if n.fp4 then
-        append(list, declare_experts(size, n, w4a16))
+        append(list, declare_experts(size, n, names, w4a16))
     end
     return list
 end
@@ -634,7 +682,7 @@ local function build_model(sizes, d)
     return model {
         groups = { group "sliding" { window = size.window }, group "full" { window = 0 } },
         values = declare_values(size, n, d),
-        weights = declare_weights(size, n, d.set.w4a16),
+        weights = declare_weights(size, n, d.set.experts_apart and apart or fused, d.set.w4a16),
         caches = { kv("kv.sliding", "sliding"), kv("kv.full", "full") },
         prepare = prepare_parts(n.fp4, d.set.w4a16, d.set.packed),
         probe = probe_experts(size, n, d),

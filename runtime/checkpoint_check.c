@@ -101,18 +101,24 @@ static int64_t find_nan(lathe_scalar dtype, const unsigned char *data, int64_t c
 }
 
 static void check_numbers(verdict *v, const lathe_step_source *s, const lathe_safetensor *t) {
-    const int64_t count = lathe_step_shape_count(&s->shape, 0);
+    const int64_t count = lathe_step_shape_count(&s->shape, 0) / lathe_weights_parts(s);
     const int64_t i = find_nan(s->dtype, t->data, count);
     if (i < count)
         add_line(v, "%s: tensor '%s' is NaN at element %lld", t->file, t->name, (long long)i);
 }
 
-static void check_source(verdict *v, const lathe_step_source *s, int layer) {
-    char name[NAME_BYTES], found[128], wanted[128];
-    if (!lathe_weights_name(s->tensor, layer, name, sizeof name)) {
-        add_line(v, "tensor '%s': the name is too long", s->tensor);
-        return;
-    }
+/* A number may be written as a list of one. */
+static bool same_shape(const lathe_safetensor *t, const lathe_step_shape *shape) {
+    bool same = t->rank == shape->count;
+    for (int d = 0; same && d < t->rank; ++d)
+        same = t->shape[d] == shape->dim[d];
+    return same ||
+           (t->rank + shape->count == 1 && (t->rank == 0 ? shape->dim[0] : t->shape[0]) == 1);
+}
+
+static void check_tensor(verdict *v, const lathe_step_source *s, const char *name) {
+    char found[128], wanted[128];
+    const lathe_step_shape shape = lathe_weights_part_shape(s);
     const lathe_safetensor *t = lathe_safetensors_find(v->checkpoint, name);
     if (!t) {
         add_line(v, "missing: %s", name);
@@ -120,12 +126,24 @@ static void check_source(verdict *v, const lathe_step_source *s, int layer) {
     }
     v->read[v->read_count++] = t;
     format_shape(t->rank, t->shape, found, sizeof found);
-    format_shape(s->shape.count, s->shape.dim, wanted, sizeof wanted);
-    if (strcmp(t->dtype, find_dtype(s->dtype)) == 0 && strcmp(found, wanted) == 0)
+    format_shape(shape.count, shape.dim, wanted, sizeof wanted);
+    if (strcmp(t->dtype, find_dtype(s->dtype)) == 0 && same_shape(t, &shape))
         check_numbers(v, s, t);
     else
         add_line(v, "%s: tensor '%s' is %s %s, step.json says %s %s", t->file, name, t->dtype,
                  found, find_dtype(s->dtype), wanted);
+}
+
+static void check_source(verdict *v, const lathe_step_source *s, int layer) {
+    char name[NAME_BYTES], part[NAME_BYTES];
+    bool named = lathe_weights_name(s->tensor, layer, name, sizeof name);
+    for (int64_t i = 0; named && i < lathe_weights_parts(s); ++i) {
+        named = lathe_weights_part_name(name, i, part, sizeof part);
+        if (named)
+            check_tensor(v, s, part);
+    }
+    if (!named)
+        add_line(v, "tensor '%s': the name is too long", s->tensor);
 }
 
 static int count_instances(const lathe_step_buffer *b) {
@@ -188,8 +206,9 @@ lathe_status lathe_checkpoint_check(const lathe_step_table *table,
     verdict v = {.checkpoint = checkpoint, .message = message, .size = size > 40 ? size - 40 : 0};
     size_t most = 1;
     for (int w = 0; w < table->weight_count; ++w)
-        most += (size_t)table->weights[w].source_count *
-                (size_t)count_instances(&table->buffers[table->weights[w].buffer]);
+        for (int s = 0; s < table->weights[w].source_count; ++s)
+            most += (size_t)lathe_weights_parts(&table->weights[w].sources[s]) *
+                    (size_t)count_instances(&table->buffers[table->weights[w].buffer]);
     v.read = calloc(most, sizeof *v.read);
     if (!v.read) {
         snprintf(message, size, "no memory to compare the checkpoint");

@@ -35,6 +35,27 @@ bool lathe_weights_name(const char *pattern, int layer, char *name, size_t size)
     return true;
 }
 
+int64_t lathe_weights_parts(const lathe_step_source *s) {
+    return strstr(s->tensor, "{e}") && s->shape.count > 0 ? s->shape.dim[0] : 1;
+}
+
+bool lathe_weights_part_name(const char *name, int64_t part, char *to, size_t size) {
+    const char *place = strstr(name, "{e}");
+    const int n = place ? snprintf(to, size, "%.*s%lld%s", (int)(place - name), name,
+                                   (long long)part, place + 3)
+                        : snprintf(to, size, "%s", name);
+    return n >= 0 && (size_t)n < size;
+}
+
+lathe_step_shape lathe_weights_part_shape(const lathe_step_source *s) {
+    lathe_step_shape shape = s->shape;
+    if (!strstr(s->tensor, "{e}") || shape.count == 0)
+        return shape;
+    shape.count--;
+    memmove(shape.dim, shape.dim + 1, (size_t)shape.count * sizeof *shape.dim);
+    return shape;
+}
+
 /* The share must equal the weight in all dimensions but the joined one, where it must fit. */
 static bool fits(const int64_t *local, const lathe_step_shape *share, const lathe_step_shape *whole,
                  int axis, int64_t join) {
@@ -192,9 +213,9 @@ const lathe_weights *lathe_weights_of(const lathe_weight_source *source) {
     return source->fill == fill ? source->context : NULL;
 }
 
-static lathe_status read_checkpoint(void *context, const lathe_step_source *source,
-                                    const char *name, int64_t offset, int64_t count, void *to,
-                                    char *message, size_t size) {
+static lathe_status read_tensor(void *context, const lathe_step_source *source, const char *name,
+                                int64_t offset, int64_t count, void *to, char *message,
+                                size_t size) {
     const lathe_safetensor *t = lathe_safetensors_find(context, name);
     if (!t)
         return refuse(message, size, LATHE_INVALID, "tensor '%s' is not in the checkpoint", name);
@@ -206,6 +227,26 @@ static lathe_status read_checkpoint(void *context, const lathe_step_source *sour
                       "%s: tensor '%s' is smaller than step.json says", t->file, name);
     memcpy(to, t->data + begin, bytes);
     return LATHE_OK;
+}
+
+/* Of a stacked source tensor by tensor. */
+static lathe_status read_checkpoint(void *context, const lathe_step_source *source,
+                                    const char *name, int64_t offset, int64_t count, void *to,
+                                    char *message, size_t size) {
+    const int64_t each = lathe_step_shape_count(&source->shape, 0) / lathe_weights_parts(source);
+    const size_t item = lathe_scalar_bytes(source->dtype);
+    lathe_status status = LATHE_OK;
+    for (int64_t done = 0; status == LATHE_OK && done < count;) {
+        char part[NAME_BYTES];
+        const int64_t at = offset + done, left = each - at % each;
+        const int64_t n = count - done < left ? count - done : left;
+        if (!lathe_weights_part_name(name, at / each, part, sizeof part))
+            return refuse(message, size, LATHE_INVALID, "tensor '%s': the name is too long", name);
+        status = read_tensor(context, source, part, at % each, n,
+                             (unsigned char *)to + (size_t)done * item, message, size);
+        done += n;
+    }
+    return status;
 }
 
 lathe_weight_reader lathe_weights_checkpoint(lathe_safetensors *checkpoint) {

@@ -68,4 +68,13 @@ const lathe_weights *lathe_weights_of(const lathe_weight_source *source);
 /* `pattern` with the layer's number in place of "{l}". False where the result does not fit. */
 bool lathe_weights_name(const char *pattern, int layer, char *name, size_t size);
 
+/* A source whose name holds "{e}" is stacked: its first dimension counts tensors of the checkpoint,
+ * numbered from 0 in that place, each of the other dimensions. How many there are; 1 of any other
+ * source. */
+int64_t lathe_weights_parts(const lathe_step_source *source);
+/* The name of one of them. False where it does not fit. */
+bool lathe_weights_part_name(const char *name, int64_t part, char *to, size_t size);
+/* The shape of one of them. */
+lathe_step_shape lathe_weights_part_shape(const lathe_step_source *source);
+
 #endif

@@ -17,6 +17,8 @@
 
 typedef struct {
     char *name;
+    char *whole; /* name of the source, "{e}" for its parts */
+    int64_t part;
     const lathe_step_source *source;
     uint64_t bytes;
     int file;
@@ -39,9 +41,10 @@ static lathe_status refuse(const writer *w, lathe_status status, const char *wha
     return status;
 }
 
-static lathe_status add_tensor(writer *w, const lathe_step_source *source, int layer) {
+static lathe_status add_part(writer *w, const lathe_step_source *source, const char *whole,
+                             int64_t part) {
     char name[NAME_BYTES];
-    if (!lathe_weights_name(source->tensor, layer, name, sizeof name))
+    if (!lathe_weights_part_name(whole, part, name, sizeof name))
         return refuse(w, LATHE_INVALID, source->tensor, "the name is too long");
     if (w->count == w->capacity) {
         const int capacity = w->capacity ? 2 * w->capacity : 256;
@@ -51,13 +54,28 @@ static lathe_status add_tensor(writer *w, const lathe_step_source *source, int l
         w->tensors = more;
         w->capacity = capacity;
     }
-    char *copy = strdup(name);
-    if (!copy)
-        return refuse(w, LATHE_NO_MEMORY, name, "no memory");
-    const uint64_t elements = (uint64_t)lathe_step_shape_count(&source->shape, 0);
-    w->tensors[w->count++] =
-        (tensor){copy, source, elements * lathe_scalar_bytes(source->dtype), 0};
-    return LATHE_OK;
+    tensor *t = &w->tensors[w->count];
+    const lathe_step_shape shape = lathe_weights_part_shape(source);
+    const uint64_t elements = (uint64_t)lathe_step_shape_count(&shape, 0);
+    *t = (tensor){
+        strdup(name), strdup(whole), part, source, elements * lathe_scalar_bytes(source->dtype), 0};
+    ++w->count;
+    return t->name && t->whole ? LATHE_OK : refuse(w, LATHE_NO_MEMORY, name, "no memory");
+}
+
+static lathe_status add_tensor(writer *w, const lathe_step_source *source, int layer) {
+    char whole[NAME_BYTES];
+    lathe_status status = LATHE_OK;
+    if (!lathe_weights_name(source->tensor, layer, whole, sizeof whole))
+        return refuse(w, LATHE_INVALID, source->tensor, "the name is too long");
+    for (int64_t i = 0; status == LATHE_OK && i < lathe_weights_parts(source); ++i)
+        status = add_part(w, source, whole, i);
+    return status;
+}
+
+static void free_tensor(tensor *t) {
+    free(t->name);
+    free(t->whole);
 }
 
 static lathe_status list_tensors(writer *w) {
@@ -83,7 +101,7 @@ static void pack(writer *w, uint64_t file_bytes) {
     qsort(w->tensors, (size_t)w->count, sizeof *w->tensors, compare_names);
     for (int i = 0; i < w->count; ++i) {
         if (kept > 0 && strcmp(w->tensors[kept - 1].name, w->tensors[i].name) == 0) {
-            free(w->tensors[i].name);
+            free_tensor(&w->tensors[i]);
             continue;
         }
         w->tensors[kept++] = w->tensors[i];
@@ -114,8 +132,9 @@ static const char *find_dtype(lathe_scalar t) {
 
 static json_t *describe(const tensor *t, uint64_t *offset) {
     json_t *shape = json_array();
-    for (int d = 0; d < t->source->shape.count; ++d)
-        json_array_append_new(shape, json_integer(t->source->shape.dim[d]));
+    const lathe_step_shape own = lathe_weights_part_shape(t->source);
+    for (int d = 0; d < own.count; ++d)
+        json_array_append_new(shape, json_integer(own.dim[d]));
     const uint64_t begin = *offset;
     *offset += t->bytes;
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", find_dtype(t->source->dtype), "shape", shape,
@@ -145,12 +164,12 @@ static bool write_header(FILE *f, const char *text) {
 }
 
 static lathe_status write_tensor(const writer *w, FILE *f, const tensor *t, void *chunk) {
-    const int64_t count = lathe_step_shape_count(&t->source->shape, 0);
     const size_t item = lathe_scalar_bytes(t->source->dtype);
+    const int64_t count = (int64_t)(t->bytes / item), first = t->part * count;
     for (int64_t at = 0; at < count; at += CHUNK) {
         const int64_t n = count - at < CHUNK ? count - at : CHUNK;
-        const lathe_status status = w->reader->read(w->reader->context, t->source, t->name, at, n,
-                                                    chunk, w->message, w->size);
+        const lathe_status status = w->reader->read(w->reader->context, t->source, t->whole,
+                                                    first + at, n, chunk, w->message, w->size);
         if (status != LATHE_OK)
             return status;
         if (fwrite(chunk, item, (size_t)n, f) != (size_t)n)
@@ -240,7 +259,7 @@ lathe_status lathe_checkpoint_write(const lathe_step_table *table,
     if (status != LATHE_OK)
         remove_files(&w);
     for (int i = 0; i < w.count; ++i)
-        free(w.tensors[i].name);
+        free_tensor(&w.tensors[i]);
     free(w.tensors);
     return status;
 }

@@ -8,7 +8,7 @@
 
 struct AttnQkv4x8 {
     static constexpr int kRows = 32;    // layouts/muse_spark_model.lua:98, in.x[0]
-    static constexpr int kN = 1152;     // layouts/muse_spark_model.lua:253, attn.qkvg.w[0]
+    static constexpr int kN = 1152;     // layouts/muse_spark_model.lua:302, attn.qkvg.w[0]
     static constexpr int kK = 8192;     // layouts/muse_spark_model.lua:98, in.x[1]
     static constexpr int kPartials = 1; // layouts/muse_spark_providers.lua:115, option partials
     static constexpr int kSplits = 8;   // templates/gemm/skinny.lua:21, rule

@@ -11,9 +11,9 @@ struct EdgeGemm11x8 {
     static constexpr int kRows = 8;
     // layouts/muse_spark_model.lua:120, moe.h1[1]
     static constexpr int kWidth = 4096;
-    // layouts/muse_spark_model.lua:269, edge.w13[0]
+    // layouts/muse_spark_model.lua:318, edge.w13[0]
     static constexpr int kExperts = 16;
-    // layouts/muse_spark_model.lua:269, edge.w13[1]
+    // layouts/muse_spark_model.lua:318, edge.w13[1]
     static constexpr int kGateUp = 8192;
     // layouts/muse_spark_model.lua:112, meta.permuted_to_token[0]
     static constexpr int kPermuted = 513;
@@ -23,7 +23,7 @@ struct EdgeGemm11x8 {
     static constexpr int kMaxRows = 512;
     // layouts/muse_spark_model.lua:121, moe.act[1]
     static constexpr int kColumns = 4096;
-    // layouts/muse_spark_model.lua:485, tile of edge.gemm1
+    // layouts/muse_spark_model.lua:533, tile of edge.gemm1
     static constexpr int kTile = 8;
     // templates/moe/bf16_gemm1.lua:62, rule
     static constexpr int kWarps = 16;

@@ -9,11 +9,11 @@
 struct EdgeGemm21x8T1 {
     static constexpr int kMaxRows = 512;  // layouts/muse_spark_model.lua:121, moe.act[0]
     static constexpr int kWidth = 4096;   // layouts/muse_spark_model.lua:121, moe.act[1]
-    static constexpr int kExperts = 16;   // layouts/muse_spark_model.lua:271, edge.w2[0]
-    static constexpr int kColumns = 4096; // layouts/muse_spark_model.lua:271, edge.w2[1]
+    static constexpr int kExperts = 16;   // layouts/muse_spark_model.lua:320, edge.w2[0]
+    static constexpr int kColumns = 4096; // layouts/muse_spark_model.lua:320, edge.w2[1]
     static constexpr int kMaxCtas = 64;   // layouts/muse_spark_model.lua:115, meta.cta_expert[0]
     static constexpr int kOutRows = 512;  // layouts/muse_spark_model.lua:122, moe.rows[0]
-    static constexpr int kTile = 8;       // layouts/muse_spark_model.lua:490, tile of edge.gemm2
+    static constexpr int kTile = 8;       // layouts/muse_spark_model.lua:538, tile of edge.gemm2
     static constexpr int kWarps = 8;      // templates/moe/bf16_gemm2.lua:59, rule
     static constexpr int kHeld = 1;       // templates/moe/bf16_gemm2.lua:59, rule
     static constexpr int kSlices = 8;     // templates/moe/bf16_gemm2.lua:59, rule

@@ -8,9 +8,9 @@
 
 struct EdgeRouter1x1 {
     static constexpr int kRows = 1;         // layouts/muse_spark_model.lua:106, mid.x[0]
-    static constexpr int kN = 256;          // layouts/muse_spark_model.lua:264, pool.w[0]
+    static constexpr int kN = 256;          // layouts/muse_spark_model.lua:313, pool.w[0]
     static constexpr int kK = 8192;         // layouts/muse_spark_model.lua:106, mid.x[1]
-    static constexpr int kExperts = 256;    // layouts/muse_spark_model.lua:260, router.w[0]
+    static constexpr int kExperts = 256;    // layouts/muse_spark_model.lua:309, router.w[0]
     static constexpr int kPartials = 1;     // layouts/muse_spark_providers.lua:179, option partials
     static constexpr int kSplits = 2;       // templates/moe/pool_router.lua:81, rule
     static constexpr int kRouterSplits = 4; // templates/moe/pool_router.lua:81, rule

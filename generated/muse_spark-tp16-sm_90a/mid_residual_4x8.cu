@@ -11,15 +11,15 @@ struct MidResidual4x8 {
     static constexpr int kRows = 32;
     // layouts/muse_spark_model.lua:104, attn.a[1]
     static constexpr int kHidden = 8192;
-    // layouts/muse_spark_model.lua:364, eps of mid.residual
+    // layouts/muse_spark_model.lua:412, eps of mid.residual
     static constexpr float kBranchEps = 1e-08f;
     // templates/boundary/rows.lua:43, default
     static constexpr int kBranchCenter = 1;
     // argument branch_gain is not bound
     static constexpr int kHasBranchGain = 0;
-    // layouts/muse_spark_model.lua:367, eps of mid.norm
+    // layouts/muse_spark_model.lua:415, eps of mid.norm
     static constexpr float kEps = 1e-05f;
-    // layouts/muse_spark_model.lua:367, center of mid.norm
+    // layouts/muse_spark_model.lua:415, center of mid.norm
     static constexpr int kCenter = 1;
     // argument aux is not bound
     static constexpr int kHasAux = 0;

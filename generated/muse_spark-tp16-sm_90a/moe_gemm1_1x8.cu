@@ -29,7 +29,7 @@ struct MoeGemm11x8 {
     static constexpr int kOutBytes = 128;
     // layouts/muse_spark_model.lua:162, moe.scales2[1]
     static constexpr int kOutBlocks = 16;
-    // layouts/muse_spark_model.lua:394, tile of moe.gemm1
+    // layouts/muse_spark_model.lua:442, tile of moe.gemm1
     static constexpr int kTile = 8;
     // templates/moe/unit_gemm1.lua:93, rule
     static constexpr int kTeams = 2;

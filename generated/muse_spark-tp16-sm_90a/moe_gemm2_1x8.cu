@@ -16,8 +16,8 @@ struct MoeGemm21x8 {
     static constexpr int kWidth = 4096;     // layouts/muse_spark_model.lua:122, moe.rows[1]
     static constexpr int kMaxCtas = 64;     // layouts/muse_spark_model.lua:115, meta.cta_expert[0]
     static constexpr int kOutRows = 512;    // layouts/muse_spark_model.lua:122, moe.rows[0]
-    static constexpr int kTile = 8;         // layouts/muse_spark_model.lua:398, tile of moe.gemm2
-    static constexpr int kRoutes = 64;      // layouts/muse_spark_model.lua:398, routes of moe.gemm2
+    static constexpr int kTile = 8;         // layouts/muse_spark_model.lua:446, tile of moe.gemm2
+    static constexpr int kRoutes = 64;      // layouts/muse_spark_model.lua:446, routes of moe.gemm2
     static constexpr int kWarps = 16;       // templates/moe/unit_gemm2.lua:82, rule
     static constexpr int kStages = 2;       // templates/moe/unit_gemm2.lua:82, rule
     static constexpr int kExpanded = 1;     // templates/moe/unit_gemm2.lua:82, rule

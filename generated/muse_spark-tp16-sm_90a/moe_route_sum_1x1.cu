@@ -17,9 +17,9 @@ struct MoeRouteSum1x1 {
     static constexpr int kRoutes = 8;
     // layouts/muse_spark_model.lua:122, moe.rows[0]
     static constexpr int kExpertRows = 64;
-    // layouts/muse_spark_model.lua:507, eps of moe.post_norm
+    // layouts/muse_spark_model.lua:555, eps of moe.post_norm
     static constexpr float kEps = 1e-08f;
-    // layouts/muse_spark_model.lua:507, center of moe.post_norm
+    // layouts/muse_spark_model.lua:555, center of moe.post_norm
     static constexpr int kCenter = 1;
     // templates/moe/exchange_route_tail.lua:19, rule
     static constexpr int kWarps = 16;

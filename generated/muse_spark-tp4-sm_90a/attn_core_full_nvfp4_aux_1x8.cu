@@ -9,29 +9,29 @@
 struct AttnCoreFullNvfp4Aux1x8 {
     // layouts/muse_spark_model.lua:100, attn.q[0]
     static constexpr int kRows = 8;
-    // layouts/muse_spark_model.lua:634, block_tables.full[0]
+    // layouts/muse_spark_model.lua:682, block_tables.full[0]
     static constexpr int kRequests = 1;
     // layouts/muse_spark_model.lua:100, attn.q[1]
     static constexpr int kHeads = 32;
-    // layouts/muse_spark_model.lua:632, kv.full[1]
+    // layouts/muse_spark_model.lua:680, kv.full[1]
     static constexpr int kKvHeads = 4;
     // layouts/muse_spark_model.lua:100, attn.q[2]
     static constexpr int kDim = 64;
-    // layouts/muse_spark_model.lua:632, kv.full[2]
+    // layouts/muse_spark_model.lua:680, kv.full[2]
     static constexpr int kPageTokens = 16;
-    // layouts/muse_spark_model.lua:632, kv.full[3]
+    // layouts/muse_spark_model.lua:680, kv.full[3]
     static constexpr int kPacked = 128;
-    // layouts/muse_spark_model.lua:634, block_tables.full[1]
+    // layouts/muse_spark_model.lua:682, block_tables.full[1]
     static constexpr int kTableWidth = 2064;
     // layouts/muse_spark_model.lua:102, attn.y[1]
     static constexpr int kOut = 2048;
-    // layouts/muse_spark_model.lua:349, window of attn.core
+    // layouts/muse_spark_model.lua:397, window of attn.core
     static constexpr int kWindow = 0;
-    // layouts/muse_spark_model.lua:349, max_context of attn.core
+    // layouts/muse_spark_model.lua:397, max_context of attn.core
     static constexpr int kMaxContext = 33024;
-    // layouts/muse_spark_model.lua:349, scale of attn.core
+    // layouts/muse_spark_model.lua:397, scale of attn.core
     static constexpr float kScale = 0.6841258107984375f;
-    // layouts/muse_spark_model.lua:355, eps of attn.gated
+    // layouts/muse_spark_model.lua:403, eps of attn.gated
     static constexpr float kEps = 1e-05f;
     // layouts/muse_spark_providers.lua:117, option anchored
     static constexpr int kAnchored = 0;

@@ -9,9 +9,9 @@
 struct AttnRopeFirstSlidingBf161x8 {
     // layouts/muse_spark_model.lua:99, attn.qkvg[1]
     static constexpr int kRows = 8;
-    // layouts/muse_spark_model.lua:344, heads of attn.rope
+    // layouts/muse_spark_model.lua:392, heads of attn.rope
     static constexpr int kHeads = 32;
-    // layouts/muse_spark_model.lua:344, kv_heads of attn.rope
+    // layouts/muse_spark_model.lua:392, kv_heads of attn.rope
     static constexpr int kKvHeads = 4;
     // layouts/muse_spark_model.lua:129, rope[1]
     static constexpr int kDim = 64;
@@ -19,15 +19,15 @@ struct AttnRopeFirstSlidingBf161x8 {
     static constexpr int kWidth = 4608;
     // layouts/muse_spark_model.lua:99, attn.qkvg[0]
     static constexpr int kSplits = 1;
-    // layouts/muse_spark_model.lua:632, kv.sliding[2]
+    // layouts/muse_spark_model.lua:680, kv.sliding[2]
     static constexpr int kPageTokens = 16;
-    // layouts/muse_spark_model.lua:632, kv.sliding[3]
+    // layouts/muse_spark_model.lua:680, kv.sliding[3]
     static constexpr int kPacked = 128;
     // argument rope is bound
     static constexpr int kRope = 1;
     // layouts/muse_spark_model.lua:129, rope[0]
     static constexpr int kPositions = 33024;
-    // layouts/muse_spark_model.lua:344, eps of attn.rope
+    // layouts/muse_spark_model.lua:392, eps of attn.rope
     static constexpr float kEps = 1e-05f;
     // templates/attention/qkv_front.lua:67, rule
     static constexpr int kThreads = 128;

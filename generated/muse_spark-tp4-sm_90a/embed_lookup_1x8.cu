@@ -7,10 +7,10 @@
 #include "embedding/exchange_embed.cuh"
 
 struct EmbedLookup1x8 {
-    static constexpr int kRows = 8;       // layouts/muse_spark_model.lua:634, tokens[0]
-    static constexpr int kVocab = 50512;  // layouts/muse_spark_model.lua:241, embed[0]
-    static constexpr int kHidden = 8192;  // layouts/muse_spark_model.lua:241, embed[1]
-    static constexpr float kEps = 1e-05f; // layouts/muse_spark_model.lua:558, eps of embed.norm
+    static constexpr int kRows = 8;       // layouts/muse_spark_model.lua:682, tokens[0]
+    static constexpr int kVocab = 50512;  // layouts/muse_spark_model.lua:290, embed[0]
+    static constexpr int kHidden = 8192;  // layouts/muse_spark_model.lua:290, embed[1]
+    static constexpr float kEps = 1e-05f; // layouts/muse_spark_model.lua:606, eps of embed.norm
     static constexpr int kThreads = 512;  // templates/boundary/rows.lua:121, rule
     static constexpr int kGroup = 4;      // templates/boundary/rows.lua:121, rule
 };

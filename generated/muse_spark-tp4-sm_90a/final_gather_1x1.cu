@@ -11,15 +11,15 @@ struct FinalGather1x1 {
     static constexpr int kRows = 1;
     // layouts/muse_spark_model.lua:105, mid.s[1]
     static constexpr int kHidden = 8192;
-    // layouts/muse_spark_model.lua:577, eps of final.residual
+    // layouts/muse_spark_model.lua:625, eps of final.residual
     static constexpr float kBranchEps = 1e-08f;
-    // layouts/muse_spark_model.lua:577, center of final.residual
+    // layouts/muse_spark_model.lua:625, center of final.residual
     static constexpr int kBranchCenter = 1;
     // argument branch_gain is bound
     static constexpr int kHasBranchGain = 1;
-    // layouts/muse_spark_model.lua:580, eps of final.norm
+    // layouts/muse_spark_model.lua:628, eps of final.norm
     static constexpr float kEps = 1e-05f;
-    // layouts/muse_spark_model.lua:580, center of final.norm
+    // layouts/muse_spark_model.lua:628, center of final.norm
     static constexpr int kCenter = 0;
     // argument aux is not bound
     static constexpr int kHasAux = 0;

@@ -9,8 +9,8 @@
 struct InNorm1x1 {
     static constexpr int kRows = 1;       // layouts/muse_spark_model.lua:96, in.s[0]
     static constexpr int kHidden = 8192;  // layouts/muse_spark_model.lua:96, in.s[1]
-    static constexpr float kEps = 1e-05f; // layouts/muse_spark_model.lua:317, eps of in.norm
-    static constexpr int kCenter = 1;     // layouts/muse_spark_model.lua:317, center of in.norm
+    static constexpr float kEps = 1e-05f; // layouts/muse_spark_model.lua:365, eps of in.norm
+    static constexpr int kCenter = 1;     // layouts/muse_spark_model.lua:365, center of in.norm
     static constexpr int kThreads = 1024; // templates/boundary/rows.lua:27, rule
 };
 

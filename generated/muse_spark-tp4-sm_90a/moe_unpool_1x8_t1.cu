@@ -8,7 +8,7 @@
 
 struct MoeUnpool1x8T1 {
     static constexpr int kRows = 8;    // layouts/muse_spark_model.lua:124, moe.m[0]
-    static constexpr int kN = 2048;    // layouts/muse_spark_model.lua:266, unpool.w[0]
+    static constexpr int kN = 2048;    // layouts/muse_spark_model.lua:315, unpool.w[0]
     static constexpr int kK = 4096;    // layouts/muse_spark_model.lua:124, moe.m[1]
     static constexpr int kColumns = 1; // layouts/muse_spark_providers.lua:53, option columns
     static constexpr int kTiles = 1;   // templates/gemm/publish.lua:43, rule

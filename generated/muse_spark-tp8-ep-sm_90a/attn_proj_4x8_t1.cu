@@ -8,7 +8,7 @@
 
 struct AttnProj4x8T1 {
     static constexpr int kRows = 32;   // layouts/muse_spark_model.lua:102, attn.y[0]
-    static constexpr int kN = 8192;    // layouts/muse_spark_model.lua:258, attn.o.w[0]
+    static constexpr int kN = 8192;    // layouts/muse_spark_model.lua:307, attn.o.w[0]
     static constexpr int kK = 1024;    // layouts/muse_spark_model.lua:102, attn.y[1]
     static constexpr int kColumns = 0; // templates/gemm/publish.lua:25, default
     static constexpr int kTiles = 1;   // templates/gemm/publish.lua:43, rule

@@ -13,9 +13,9 @@ struct MoeGemm11x1 {
     static constexpr int kCodeBytes = 2048;
     // layouts/muse_spark_model.lua:160, moe.scales[1]
     static constexpr int kBlocks = 256;
-    // layouts/muse_spark_model.lua:206, expert.w13[0]
+    // layouts/muse_spark_model.lua:239, expert.w13[0]
     static constexpr int kExperts = 32;
-    // layouts/muse_spark_model.lua:206, expert.w13[1]
+    // layouts/muse_spark_model.lua:239, expert.w13[1]
     static constexpr int kGateUp = 8192;
     // layouts/muse_spark_model.lua:112, meta.permuted_to_token[0]
     static constexpr int kPermuted = 65;
@@ -27,7 +27,7 @@ struct MoeGemm11x1 {
     static constexpr int kOutBytes = 2048;
     // layouts/muse_spark_model.lua:162, moe.scales2[1]
     static constexpr int kOutBlocks = 256;
-    // layouts/muse_spark_model.lua:394, tile of moe.gemm1
+    // layouts/muse_spark_model.lua:442, tile of moe.gemm1
     static constexpr int kTile = 8;
     // templates/moe/nvfp4_gemm1.lua:81, rule
     static constexpr int kWarps = 16;

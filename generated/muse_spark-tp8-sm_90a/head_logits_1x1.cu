@@ -9,13 +9,13 @@
 struct HeadLogits1x1 {
     // layouts/muse_spark_model.lua:128, hidden[0]
     static constexpr int kRows = 1;
-    // layouts/muse_spark_model.lua:244, head.w[0]
+    // layouts/muse_spark_model.lua:293, head.w[0]
     static constexpr int kN = 25256;
     // layouts/muse_spark_model.lua:128, hidden[1]
     static constexpr int kK = 8192;
-    // layouts/muse_spark_model.lua:585, multiplier of head.logits
+    // layouts/muse_spark_model.lua:633, multiplier of head.logits
     static constexpr float kMultiplier = 0.1767766952966369f;
-    // layouts/muse_spark_model.lua:587, cap of head.cap
+    // layouts/muse_spark_model.lua:635, cap of head.cap
     static constexpr float kCap = 2e+01f;
     // templates/head/logits.lua:30, rule
     static constexpr int kTiles = 1;

@@ -11,15 +11,15 @@ struct InGatherSlidingNvfp41x8 {
     static constexpr int kRows = 8;
     // layouts/muse_spark_model.lua:105, mid.s[1]
     static constexpr int kHidden = 8192;
-    // layouts/muse_spark_model.lua:328, eps of in.residual
+    // layouts/muse_spark_model.lua:376, eps of in.residual
     static constexpr float kBranchEps = 1e-08f;
-    // layouts/muse_spark_model.lua:328, center of in.residual
+    // layouts/muse_spark_model.lua:376, center of in.residual
     static constexpr int kBranchCenter = 1;
     // argument branch_gain is bound
     static constexpr int kHasBranchGain = 1;
-    // layouts/muse_spark_model.lua:317, eps of in.norm
+    // layouts/muse_spark_model.lua:365, eps of in.norm
     static constexpr float kEps = 1e-05f;
-    // layouts/muse_spark_model.lua:317, center of in.norm
+    // layouts/muse_spark_model.lua:365, center of in.norm
     static constexpr int kCenter = 1;
     // argument aux is not bound
     static constexpr int kHasAux = 0;

@@ -7,8 +7,8 @@
 #include "prepare/expert_scalars.cuh"
 
 struct PrepareScalars {
-    static constexpr int kExperts = 256; // layouts/muse_spark_model.lua:206, expert.input13[0]
-    static constexpr int kScaled = 256;  // layouts/muse_spark_model.lua:206, expert.scale13[0]
+    static constexpr int kExperts = 256; // layouts/muse_spark_model.lua:263, expert.input13[0]
+    static constexpr int kScaled = 256;  // layouts/muse_spark_model.lua:263, expert.scale13[0]
     static constexpr int kLocal = 256;   // layouts/muse_spark_model.lua:152, expert.gate_alpha[0]
 };
 

@@ -7,19 +7,19 @@
 #include "prepare/expert_units.cuh"
 
 struct PrepareUnits13 {
-    // layouts/muse_spark_model.lua:206, expert.w13[0]
+    // layouts/muse_spark_model.lua:239, expert.w13[0]
     static constexpr int kExperts = 256;
-    // layouts/muse_spark_model.lua:206, expert.w13[1]
+    // layouts/muse_spark_model.lua:239, expert.w13[1]
     static constexpr int kRows = 1024;
-    // layouts/muse_spark_model.lua:206, expert.w13[2]
+    // layouts/muse_spark_model.lua:239, expert.w13[2]
     static constexpr int kCodeBytes = 2048;
-    // layouts/muse_spark_model.lua:206, expert.w13.scales[2]
+    // layouts/muse_spark_model.lua:239, expert.w13.scales[2]
     static constexpr int kBlocks = 256;
     // layouts/muse_spark_model.lua:146, expert.units13[1]
     static constexpr int kUnits = 512;
     // layouts/muse_spark_model.lua:146, expert.units13[2]
     static constexpr int kUnitBytes = 4608;
-    // layouts/muse_spark_model.lua:304, paired of prepare.units13
+    // layouts/muse_spark_model.lua:352, paired of prepare.units13
     static constexpr int kPaired = 1;
     // templates/prepare/expert_units.lua:20, computed
     static constexpr int kChunks = 8;

@@ -7,19 +7,19 @@
 #include "prepare/expert_units.cuh"
 
 struct PrepareUnits2 {
-    // layouts/muse_spark_model.lua:206, expert.w2[0]
+    // layouts/muse_spark_model.lua:239, expert.w2[0]
     static constexpr int kExperts = 256;
-    // layouts/muse_spark_model.lua:206, expert.w2[1]
+    // layouts/muse_spark_model.lua:239, expert.w2[1]
     static constexpr int kRows = 4096;
-    // layouts/muse_spark_model.lua:206, expert.w2[2]
+    // layouts/muse_spark_model.lua:239, expert.w2[2]
     static constexpr int kCodeBytes = 256;
-    // layouts/muse_spark_model.lua:206, expert.w2.scales[2]
+    // layouts/muse_spark_model.lua:239, expert.w2.scales[2]
     static constexpr int kBlocks = 32;
     // layouts/muse_spark_model.lua:147, expert.units2[1]
     static constexpr int kUnits = 256;
     // layouts/muse_spark_model.lua:147, expert.units2[2]
     static constexpr int kUnitBytes = 4608;
-    // layouts/muse_spark_model.lua:307, paired of prepare.units2
+    // layouts/muse_spark_model.lua:355, paired of prepare.units2
     static constexpr int kPaired = 0;
     // templates/prepare/expert_units.lua:20, computed
     static constexpr int kChunks = 8;

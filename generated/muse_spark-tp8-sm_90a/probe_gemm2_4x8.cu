@@ -10,11 +10,11 @@ struct ProbeGemm24x8 {
     static constexpr int kMaxRows = 2048;   // layouts/muse_spark_model.lua:181, probe.codes2[0]
     static constexpr int kCodeBytes = 2048; // layouts/muse_spark_model.lua:181, probe.codes2[1]
     static constexpr int kBlocks = 256;     // layouts/muse_spark_model.lua:182, probe.scales2[1]
-    static constexpr int kExperts = 32;     // layouts/muse_spark_model.lua:208, held.w2[0]
-    static constexpr int kWidth = 4096;     // layouts/muse_spark_model.lua:208, held.w2[1]
+    static constexpr int kExperts = 32;     // layouts/muse_spark_model.lua:242, held.w2[0]
+    static constexpr int kWidth = 4096;     // layouts/muse_spark_model.lua:242, held.w2[1]
     static constexpr int kMaxCtas = 256;    // layouts/muse_spark_model.lua:169, probe.cta_expert[0]
     static constexpr int kOutRows = 2048;   // layouts/muse_spark_model.lua:174, probe.rows[0]
-    static constexpr int kTile = 8;         // layouts/muse_spark_model.lua:398, tile of probe.gemm2
+    static constexpr int kTile = 8;         // layouts/muse_spark_model.lua:446, tile of probe.gemm2
     static constexpr int kWarps = 16;       // templates/moe/nvfp4_gemm2.lua:69, rule
     static constexpr int kHeld = 2;         // templates/moe/nvfp4_gemm2.lua:69, rule
     static constexpr int kSlices = 8;       // templates/moe/nvfp4_gemm2.lua:69, rule

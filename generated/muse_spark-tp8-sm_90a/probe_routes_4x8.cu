@@ -7,15 +7,15 @@
 #include "probe/routes.cuh"
 
 struct ProbeRoutes4x8 {
-    // layouts/muse_spark_model.lua:440, routes of probe.routes
+    // layouts/muse_spark_model.lua:488, routes of probe.routes
     static constexpr int kRoutes = 256;
-    // layouts/muse_spark_model.lua:440, top_k of probe.routes
+    // layouts/muse_spark_model.lua:488, top_k of probe.routes
     static constexpr int kTopK = 8;
-    // layouts/muse_spark_model.lua:440, experts of probe.routes
+    // layouts/muse_spark_model.lua:488, experts of probe.routes
     static constexpr int kExperts = 256;
-    // layouts/muse_spark_model.lua:440, local_experts of probe.routes
+    // layouts/muse_spark_model.lua:488, local_experts of probe.routes
     static constexpr int kLocal = 32;
-    // layouts/muse_spark_model.lua:440, tile of probe.routes
+    // layouts/muse_spark_model.lua:488, tile of probe.routes
     static constexpr int kTile = 8;
     // layouts/muse_spark_model.lua:112, meta.permuted_to_token[0]
     static constexpr int kPermuted = 2049;

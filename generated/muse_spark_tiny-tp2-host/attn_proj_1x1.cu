@@ -8,7 +8,7 @@
 
 struct AttnProj1x1 {
     static constexpr int kRows = 1;     // layouts/muse_spark_model.lua:102, attn.y[0]
-    static constexpr int kN = 256;      // layouts/muse_spark_model.lua:258, attn.o.w[0]
+    static constexpr int kN = 256;      // layouts/muse_spark_model.lua:307, attn.o.w[0]
     static constexpr int kK = 512;      // layouts/muse_spark_model.lua:102, attn.y[1]
     static constexpr int kPartials = 1; // layouts/muse_spark_providers.lua:29, option partials
     static constexpr int kSplits = 2;   // templates/gemm/skinny.lua:21, rule

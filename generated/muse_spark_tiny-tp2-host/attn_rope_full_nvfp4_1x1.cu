@@ -9,9 +9,9 @@
 struct AttnRopeFullNvfp41x1 {
     // layouts/muse_spark_model.lua:99, attn.qkvg[1]
     static constexpr int kRows = 1;
-    // layouts/muse_spark_model.lua:344, heads of attn.rope
+    // layouts/muse_spark_model.lua:392, heads of attn.rope
     static constexpr int kHeads = 16;
-    // layouts/muse_spark_model.lua:344, kv_heads of attn.rope
+    // layouts/muse_spark_model.lua:392, kv_heads of attn.rope
     static constexpr int kKvHeads = 8;
     // layouts/muse_spark_model.lua:100, attn.q[2]
     static constexpr int kDim = 32;
@@ -19,15 +19,15 @@ struct AttnRopeFullNvfp41x1 {
     static constexpr int kWidth = 1536;
     // layouts/muse_spark_model.lua:99, attn.qkvg[0]
     static constexpr int kSplits = 2;
-    // layouts/muse_spark_model.lua:632, kv.full[2]
+    // layouts/muse_spark_model.lua:680, kv.full[2]
     static constexpr int kPageTokens = 16;
-    // layouts/muse_spark_model.lua:632, kv.full[3]
+    // layouts/muse_spark_model.lua:680, kv.full[3]
     static constexpr int kPacked = 64;
     // argument rope is not bound
     static constexpr int kRope = 0;
     // templates/attention/qkv_front.lua:27, default
     static constexpr int kPositions = 0;
-    // layouts/muse_spark_model.lua:344, eps of attn.rope
+    // layouts/muse_spark_model.lua:392, eps of attn.rope
     static constexpr float kEps = 1e-05f;
     // templates/attention/qkv_front.lua:67, rule
     static constexpr int kThreads = 128;

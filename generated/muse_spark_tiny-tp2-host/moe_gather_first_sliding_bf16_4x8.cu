@@ -9,13 +9,13 @@
 struct MoeGatherFirstSlidingBf164x8 {
     // layouts/muse_spark_model.lua:118, moe.h0[1]
     static constexpr int kRows = 32;
-    // layouts/muse_spark_model.lua:238, pre_expert.gain[0]
+    // layouts/muse_spark_model.lua:287, pre_expert.gain[0]
     static constexpr int kWidth = 256;
     // layouts/muse_spark_model.lua:118, moe.h0[0]
     static constexpr int kSplits = 2;
-    // layouts/muse_spark_model.lua:537, eps of edge.norm
+    // layouts/muse_spark_model.lua:585, eps of edge.norm
     static constexpr float kEps = 1e-05f;
-    // layouts/muse_spark_model.lua:537, center of edge.norm
+    // layouts/muse_spark_model.lua:585, center of edge.norm
     static constexpr int kCenter = 1;
     // templates/moe/pooled.lua:119, rule
     static constexpr int kWarps = 1;
@@ -35,15 +35,15 @@ struct MoeGatherFirstSlidingBf164x8 {
     static constexpr int kMaxCtas = 44;
     // layouts/muse_spark_model.lua:107, moe.logits[0]
     static constexpr int kLogitSplits = 4;
-    // layouts/muse_spark_model.lua:528, scale of edge.routing
+    // layouts/muse_spark_model.lua:576, scale of edge.routing
     static constexpr float kScale = 0.1767766952966369f;
-    // layouts/muse_spark_model.lua:528, epsilon of edge.routing
+    // layouts/muse_spark_model.lua:576, epsilon of edge.routing
     static constexpr float kEpsilon = 1e-15f;
-    // layouts/muse_spark_model.lua:528, bf16_weights of edge.routing
+    // layouts/muse_spark_model.lua:576, bf16_weights of edge.routing
     static constexpr int kBf16Weights = 1;
-    // layouts/muse_spark_model.lua:528, local_experts of edge.routing
+    // layouts/muse_spark_model.lua:576, local_experts of edge.routing
     static constexpr int kLocal = 16;
-    // layouts/muse_spark_model.lua:528, tile of edge.routing
+    // layouts/muse_spark_model.lua:576, tile of edge.routing
     static constexpr int kTile = 8;
 };
 

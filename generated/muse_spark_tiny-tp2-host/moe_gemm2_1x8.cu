@@ -10,11 +10,11 @@ struct MoeGemm21x8 {
     static constexpr int kMaxRows = 256;  // layouts/muse_spark_model.lua:161, moe.codes2[0]
     static constexpr int kCodeBytes = 64; // layouts/muse_spark_model.lua:161, moe.codes2[1]
     static constexpr int kBlocks = 8;     // layouts/muse_spark_model.lua:162, moe.scales2[1]
-    static constexpr int kExperts = 32;   // layouts/muse_spark_model.lua:206, expert.w2[0]
-    static constexpr int kWidth = 256;    // layouts/muse_spark_model.lua:206, expert.w2[1]
+    static constexpr int kExperts = 32;   // layouts/muse_spark_model.lua:239, expert.w2[0]
+    static constexpr int kWidth = 256;    // layouts/muse_spark_model.lua:239, expert.w2[1]
     static constexpr int kMaxCtas = 32;   // layouts/muse_spark_model.lua:115, meta.cta_expert[0]
     static constexpr int kOutRows = 256;  // layouts/muse_spark_model.lua:122, moe.rows[0]
-    static constexpr int kTile = 8;       // layouts/muse_spark_model.lua:398, tile of moe.gemm2
+    static constexpr int kTile = 8;       // layouts/muse_spark_model.lua:446, tile of moe.gemm2
     static constexpr int kWarps = 1;      // templates/moe/nvfp4_gemm2.lua:69, rule
     static constexpr int kHeld = 1;       // templates/moe/nvfp4_gemm2.lua:69, rule
     static constexpr int kSlices = 1;     // templates/moe/nvfp4_gemm2.lua:69, rule

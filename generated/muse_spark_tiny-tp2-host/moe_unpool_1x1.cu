@@ -8,7 +8,7 @@
 
 struct MoeUnpool1x1 {
     static constexpr int kRows = 1;    // layouts/muse_spark_model.lua:124, moe.m[0]
-    static constexpr int kN = 128;     // layouts/muse_spark_model.lua:266, unpool.w[0]
+    static constexpr int kN = 128;     // layouts/muse_spark_model.lua:315, unpool.w[0]
     static constexpr int kK = 256;     // layouts/muse_spark_model.lua:124, moe.m[1]
     static constexpr int kColumns = 1; // layouts/muse_spark_providers.lua:53, option columns
     static constexpr int kTiles = 1;   // templates/gemm/publish.lua:43, rule

@@ -7,11 +7,11 @@
 #include "prepare/residual_gate.cuh"
 
 struct PrepareAttnGate {
-    // layouts/muse_spark_model.lua:238, attn.gate.w[0]
+    // layouts/muse_spark_model.lua:287, attn.gate.w[0]
     static constexpr int kHidden = 256;
-    // layouts/muse_spark_model.lua:286, temperature of prepare.attn_gate
+    // layouts/muse_spark_model.lua:334, temperature of prepare.attn_gate
     static constexpr float kTemperature = 0.3f;
-    // layouts/muse_spark_model.lua:286, clamp of prepare.attn_gate
+    // layouts/muse_spark_model.lua:334, clamp of prepare.attn_gate
     static constexpr float kClamp = 0.001f;
 };
 

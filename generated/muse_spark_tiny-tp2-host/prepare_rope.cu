@@ -11,7 +11,7 @@ struct PrepareRope {
     static constexpr int kPositions = 128;
     // layouts/muse_spark_model.lua:129, rope[1]
     static constexpr int kWidth = 32;
-    // layouts/muse_spark_model.lua:285, theta of prepare.rope
+    // layouts/muse_spark_model.lua:333, theta of prepare.rope
     static constexpr float kTheta = 5e+05f;
 };
 

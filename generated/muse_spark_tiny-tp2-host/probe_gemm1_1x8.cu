@@ -13,9 +13,9 @@ struct ProbeGemm11x8 {
     static constexpr int kCodeBytes = 128;
     // layouts/muse_spark_model.lua:160, moe.scales[1]
     static constexpr int kBlocks = 16;
-    // layouts/muse_spark_model.lua:208, held.w13[0]
+    // layouts/muse_spark_model.lua:242, held.w13[0]
     static constexpr int kExperts = 16;
-    // layouts/muse_spark_model.lua:208, held.w13[1]
+    // layouts/muse_spark_model.lua:242, held.w13[1]
     static constexpr int kGateUp = 512;
     // layouts/muse_spark_model.lua:112, meta.permuted_to_token[0]
     static constexpr int kPermuted = 257;
@@ -27,7 +27,7 @@ struct ProbeGemm11x8 {
     static constexpr int kOutBytes = 128;
     // layouts/muse_spark_model.lua:182, probe.scales2[1]
     static constexpr int kOutBlocks = 16;
-    // layouts/muse_spark_model.lua:394, tile of probe.gemm1
+    // layouts/muse_spark_model.lua:442, tile of probe.gemm1
     static constexpr int kTile = 8;
     // templates/moe/nvfp4_gemm1.lua:81, rule
     static constexpr int kWarps = 2;

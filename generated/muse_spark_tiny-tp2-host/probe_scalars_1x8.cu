@@ -7,8 +7,8 @@
 #include "prepare/expert_scalars.cuh"
 
 struct ProbeScalars1x8 {
-    static constexpr int kExperts = 32; // layouts/muse_spark_model.lua:206, expert.input13[0]
-    static constexpr int kScaled = 16;  // layouts/muse_spark_model.lua:208, held.scale13[0]
+    static constexpr int kExperts = 32; // layouts/muse_spark_model.lua:263, expert.input13[0]
+    static constexpr int kScaled = 16;  // layouts/muse_spark_model.lua:270, held.scale13[0]
     static constexpr int kLocal = 16;   // layouts/muse_spark_model.lua:171, probe.gate_alpha[0]
 };
 

@@ -3,7 +3,9 @@
 formats. The prompt and all that follows go through two steps, since every token is proposed rightly. LATHE_DIRECTORIES names a
 pattern of generated directories to run on a GPU instead."""
 
+import json
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -41,6 +43,33 @@ def target(deployment, tp):
 
 def listed(tokens):
     return ",".join(str(t) for t in tokens)
+
+
+def take_apart(name, dtype, shape, data):
+    """The same values as tensors of each expert's own: gate and up rows, and `down`."""
+    prefix, dot, kind = name.partition(".experts.")
+    projection, _, what = kind.partition("_proj")
+    if not dot or projection not in ("gate_up", "down"):
+        return {name: (dtype, shape, bytes(data))}
+    made, ending = {}, what[1:] or "weight"
+    for e, expert in enumerate(np.array(data).reshape(shape[0], -1)):
+        halves = [("gate", 0), ("up", 1)] if projection == "gate_up" else [("down", 0)]
+        part = shape[1:] if len(halves) == 1 else [shape[1] // 2, *shape[2:]] if len(shape) > 2 else []
+        for half, at in halves:
+            own = expert.reshape(len(halves), -1)[at].tobytes()
+            made[f"{prefix}.experts.{e}.{half}_proj.{ending}"] = dtype, part, own
+    return made
+
+
+def save(folder, tensors):
+    """One file of safetensors."""
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + b"".join(data for _, _, data in tensors.values()))
 
 
 @unittest.skipIf(np is None, "there is no numpy")
@@ -92,6 +121,26 @@ class Test(unittest.TestCase):
     @unittest.skipIf(DIRECTORIES, "one GPU")
     def test_bf16_at_two_ranks(self):
         self.compare("bf16", 2, ranks=2)
+
+    @unittest.skipIf(DIRECTORIES, "names are the layout's matter")
+    def test_experts_apart(self):
+        """A release that names a tensor for each expert is another deployment, and the same model."""
+        path, other = self.checkpoint(""), os.path.join(self.folder, "apart")
+        os.mkdir(other)
+        for record in ("config.json", "hf_quant_config.json"):
+            shutil.copy(os.path.join(path, record), other)
+        tensors = {}
+        for name, entry in reference.Checkpoint(path).entries.items():
+            tensors.update(take_apart(name, *entry))
+        save(other, tensors)
+        self.assertTrue((self.generate(path, "", 1) == self.generate(other, "apart", 1)).all())
+        missing = "model.language_model.layers.1.mlp.experts.7.up_proj.weight_scale"
+        del tensors[missing]
+        save(other, tensors)
+        run = subprocess.run([LATHE, "generate", LAYOUT, "--deployment", "apart", "--weights", other, "--tokens", "1", "--steps",
+                              "1"], capture_output=True, text=True, check=False)
+        self.assertEqual(run.returncode, 2)
+        self.assertTrue(run.stderr.endswith(f"describes:\nmissing: {missing}\n"), run.stderr)
 
     def test_these_weights_are_calm(self):
         """However many ranks round their parts of a sum, the model takes the same routes and says the same to half of what
