@@ -212,7 +212,8 @@ static void make_kernel(lathe_binder *b, lathe_kernel *k) {
                                  .launch = lathe_bind_describe(b->arena, b->launch)};
     k->tactics = lathe_tactic_choose(&choice, &k->tactic_count, &k->why);
     if (b->plan->list_choices)
-        k->choices = lathe_tactic_list(&choice, &k->choice_count, &k->rule);
+        k->choices = lathe_tactic_list(&choice, k->tactics[0].name, b->plan->list_choices,
+                                       &k->choice_count, &k->rule);
     finish_args(b, k);
     find_mailboxes(b, k);
     find_cost(b, k);

@@ -17,7 +17,7 @@ typedef struct {
     const char *tactics;    /* name of a table of layouts/tactics, NULL: none */
     const char *out;        /* NULL: generated/LAYOUT-tpN[-DEPLOYMENT]-ARCH */
     const char *before;     /* file with such a table, asked before `tactics`; NULL: none */
-    bool choices;           /* fill in lathe_generate_result.choices */
+    size_t choices;         /* tactics of a kernel at most in lathe_generate_result.choices */
     const char *only;       /* glob over kernel names, NULL: all */
     bool no_scan;
 } lathe_generate_options;
@@ -28,7 +28,7 @@ typedef struct {
     char hash[17];
     size_t kernels, files;
     char *why; /* one line a kernel: which tactic, and why; the caller frees it */
-    /* One line for every tactic that the spec of a kernel's provider has for its shape, fields with
+    /* One line for every tactic that lathe_tactic_list gives of a kernel, fields with
      * tabs between: kernel, provider, rows, the integers that an entry of a table may name
      * ("kN=64,kK=128"), "default", "taken" (what the kernel's first tactic is), "both" or "-", the
      * tactic's name, threads of a block, bytes of shared memory. The caller frees it. */

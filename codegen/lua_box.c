@@ -142,6 +142,11 @@ void lathe_lua_destroy(lathe_lua *lua) {
         lua->state = NULL;
 }
 
+void lathe_lua_renew(lathe_lua *lua) {
+    lua->instructions = MAX_INSTRUCTIONS;
+    lua->nodes = MAX_NODES;
+}
+
 void lathe_lua_limit(lathe_lua *lua, double seconds) {
     lua->seconds = seconds;
 }

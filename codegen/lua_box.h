@@ -35,6 +35,10 @@ void lathe_lua_destroy(lathe_lua *lua);
 /* The seconds of this thread that one call may take, in place of 20. */
 void lathe_lua_limit(lathe_lua *lua, double seconds);
 
+/* The budget of instructions and values is whole again: for work that a caller bounds, such as
+ * listing all tactics of one kernel after another. */
+void lathe_lua_renew(lathe_lua *lua);
+
 /* Runs a file and returns what it returns. `name` is a path below layouts/ or templates/, as in
  * `include`; with `path` that file is taken and `name` is how messages call it. */
 lathe_node lathe_lua_run(lathe_lua *lua, const char *name, const char *path);

@@ -115,7 +115,7 @@ typedef struct {
     const lathe_model *model;
     const lathe_arch *arch;
     const lathe_tactics *table, *before; /* measured tactics; `before` is asked first */
-    bool list_choices;
+    size_t list_choices;                 /* at most so many tactics of a kernel are listed */
     lathe_provider **providers;
     size_t provider_count;
     lathe_kernel *kernels;

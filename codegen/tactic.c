@@ -349,9 +349,41 @@ static const char *name_rule(const lathe_choice *choice, const lathe_table *rule
     return tactics[0].name;
 }
 
-lathe_tactic *lathe_tactic_list(const lathe_choice *choice, size_t *count, const char **name) {
+/* Appends the constants of a tactic that is not there yet. */
+static void list_new(const lathe_choice *choice, const lathe_table *t, lathe_where where,
+                     lathe_tactic *tactics, size_t *count) {
+    lathe_tactic *tactic = &tactics[*count];
+    *tactic = (lathe_tactic){0};
+    take_tactic(choice, t, where, "listed", tactic);
+    for (size_t i = 0; i < *count; i++)
+        if (strcmp(tactics[i].name, tactic->name) == 0)
+            return;
+    ++*count;
+}
+
+/* Keeps at most `most`: `rule` and `taken`, and of the others one in every so many. */
+static void thin(lathe_tactic *tactics, size_t *count, size_t most, const char *rule,
+                 const char *taken) {
+    size_t fixed = 0, seen = 0, kept = 0;
+    for (size_t i = 0; i < *count; i++)
+        fixed += strcmp(tactics[i].name, rule) == 0 || strcmp(tactics[i].name, taken) == 0;
+    const size_t others = *count - fixed, room = most > fixed ? most - fixed : 0;
+    for (size_t i = 0; i < *count; i++) {
+        const bool is_fixed =
+            strcmp(tactics[i].name, rule) == 0 || strcmp(tactics[i].name, taken) == 0;
+        const bool has_turn = others <= room || (seen + 1) * room / others > seen * room / others;
+        seen += !is_fixed;
+        if (is_fixed || has_turn)
+            tactics[kept++] = tactics[i];
+    }
+    *count = kept;
+}
+
+lathe_tactic *lathe_tactic_list(const lathe_choice *choice, const char *taken, size_t most,
+                                size_t *count, const char **rule_name) {
     lathe_arena *arena = lathe_lua_arena(choice->lua);
     const lathe_node *function = &choice->provider->tactics;
+    lathe_lua_renew(choice->lua);
     const lathe_table *rule = ask_rule(choice);
     const lathe_table *list = lathe_tree_make(arena);
     if (function->kind != LATHE_NODE_NIL) {
@@ -359,15 +391,28 @@ lathe_tactic *lathe_tactic_list(const lathe_choice *choice, size_t *count, const
         list = lathe_tree_returned(arena, function->where, "tactics", &result);
     }
     lathe_tactic *tactics =
-        lathe_arena_alloc(arena, list->item_count + rule->item_count + 1, sizeof *tactics);
+        lathe_arena_alloc(arena, list->item_count + rule->item_count + 2, sizeof *tactics);
     *count = 0;
     for (size_t i = 0; i < list->item_count; i++)
-        add_new(choice,
-                lathe_tree_expect(arena, function->where, "what 'tactics' returns", &list->items[i],
-                                  ""),
-                tactics, count);
-    add_rule(choice, rule, tactics, count);
-    *name = name_rule(choice, rule);
+        list_new(choice,
+                 lathe_tree_expect(arena, function->where, "what 'tactics' returns",
+                                   &list->items[i], ""),
+                 function->where, tactics, count);
+    const lathe_where where = choice->provider->otherwise.where;
+    if (!rule->item_count)
+        list_new(choice, rule, where, tactics, count);
+    for (size_t i = 0; i < rule->item_count; i++)
+        list_new(choice,
+                 lathe_tree_expect(arena, where, "an entry of what 'default' returns",
+                                   &rule->items[i], ""),
+                 where, tactics, count);
+    *rule_name = name_rule(choice, rule);
+    thin(tactics, count, most, *rule_name, taken);
+    for (size_t i = 0; i < *count; i++) {
+        compute_constants(choice, &tactics[i]);
+        if (!choice->provider->collective)
+            lay_out_launch(choice, &tactics[i]);
+    }
     return tactics;
 }
 

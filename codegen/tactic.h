@@ -68,9 +68,11 @@ typedef struct {
  * lead's constants, but for the neutral ones. */
 lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, const char **why);
 
-/* All tactics that the spec has for the shape, in its order, then those of its rule that are none
- * of them; *rule is the name of the one that the rule takes first. */
-lathe_tactic *lathe_tactic_list(const lathe_choice *choice, size_t *count, const char **rule);
+/* The tactics that the spec has for the shape, in its order, then those of its rule that are none
+ * of them; *rule is the name of the one that the rule takes first. At most `most`: that one and
+ * `taken`, and of the others one in every so many. */
+lathe_tactic *lathe_tactic_list(const lathe_choice *choice, const char *taken, size_t most,
+                                size_t *count, const char **rule);
 
 /* Known constants as a table for the spec's functions. */
 lathe_node lathe_tactic_constants(lathe_arena *arena, const lathe_provider *provider,

@@ -148,7 +148,7 @@ static lathe_status list_kernels(tune *t, const lathe_step_table *table) {
                                       .deployment = table->deployment,
                                       .arch = table->arch,
                                       .tactics = t->table.exists ? t->table.name : NULL,
-                                      .choices = true,
+                                      .choices = (size_t)t->most,
                                       .out = step,
                                       .no_scan = true};
     lathe_status status = LATHE_OK;
@@ -162,10 +162,8 @@ static lathe_status list_kernels(tune *t, const lathe_step_table *table) {
     lathe_folder_remove(step);
     int kept = 0;
     for (int i = 0; status == LATHE_OK && i < t->kernel_count; ++i)
-        if (is_wanted(t, table, &t->kernels[i])) {
-            lathe_tune_choices_thin(&t->kernels[i], (int)t->most);
+        if (is_wanted(t, table, &t->kernels[i]))
             t->kernels[kept++] = t->kernels[i];
-        }
     t->kernel_count = kept;
     if (status == LATHE_OK && kept == 0)
         return refuse(t, LATHE_INVALID, "no kernel with several tactics matches ",

@@ -77,25 +77,6 @@ int lathe_tune_choices_read(const char *text, lathe_pool *pool, lathe_tune_kerne
     return count;
 }
 
-void lathe_tune_choices_thin(lathe_tune_kernel *k, int most) {
-    int fixed = 0, others = 0, seen = 0, kept = 0;
-    for (int i = 0; i < k->count; ++i)
-        fixed += k->choices[i].rule || k->choices[i].taken;
-    others = k->count - fixed;
-    const int room = most > fixed ? most - fixed : 0;
-    for (int i = 0; i < k->count; ++i) {
-        const lathe_tune_choice *c = &k->choices[i];
-        bool keep = c->rule || c->taken;
-        if (!keep) /* `room` of `others`, evenly */
-            keep = others <= room || (seen + 1) * room / others > seen * room / others;
-        seen += !(c->rule || c->taken);
-        if (keep)
-            k->choices[kept++] = *c;
-    }
-    k->count = kept;
-    rank(k);
-}
-
 /* ---- writing ---- */
 
 json_t *lathe_tune_constants(const char *text) {

@@ -32,9 +32,6 @@ typedef struct {
  */
 int lathe_tune_choices_read(const char *text, lathe_pool *pool, lathe_tune_kernel **kernels);
 
-/* Keeps at most `most`: what rule and table take, and of the others one in every so many. */
-void lathe_tune_choices_thin(lathe_tune_kernel *kernel, int most);
-
 /* "kA=1,kB=2.5" as {"kA": 1, "kB": 2.5}; "only" as {}. */
 json_t *lathe_tune_constants(const char *text);
 

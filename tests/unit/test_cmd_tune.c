@@ -6,6 +6,7 @@
 
 #include "commands.h"
 #include "files.h"
+#include "generate.h"
 #include "tactic_file.h"
 #include "tune_choices.h"
 
@@ -113,6 +114,47 @@ Test(cmd_tune, the_fastest_is_taken) {
     free(text);
 }
 
+/* Of many tactics what rule and table take, and the others evenly. */
+Test(cmd_tune, a_list_holds_at_most_so_many) {
+    static lathe_generate_result all, few;
+    char all_out[160], few_out[160];
+    snprintf(all_out, sizeof all_out, "%s/all", root);
+    snprintf(few_out, sizeof few_out, "%s/few", root);
+    lathe_generate_options o = {.layout = LATHE_SOURCE_DIR "/layouts/muse_spark_tiny.lua",
+                                .tp = 2,
+                                .arch = "sm_90a",
+                                .choices = 4096,
+                                .out = all_out,
+                                .no_scan = true};
+    cr_assert(lathe_generate(&o, &all), "%s", all.message);
+    o.choices = 5;
+    o.out = few_out;
+    cr_assert(lathe_generate(&o, &few), "%s", few.message);
+    lathe_pool *pool = lathe_pool_create();
+    lathe_tune_kernel *of_all, *of_few;
+    const int count = lathe_tune_choices_read(all.choices, pool, &of_all);
+    cr_assert_eq(lathe_tune_choices_read(few.choices, pool, &of_few), count);
+    bool more = false;
+    for (int k = 0; k < count; ++k) {
+        int rules = 0, taken = 0;
+        cr_expect_eq(of_few[k].count, of_all[k].count < 5 ? of_all[k].count : 5, "%s",
+                     of_all[k].name);
+        for (int c = 0; c < of_few[k].count; ++c) {
+            rules += of_few[k].choices[c].rule;
+            taken += of_few[k].choices[c].taken;
+            cr_expect(strstr(all.choices, of_few[k].choices[c].name));
+        }
+        cr_expect(rules == 1 && taken == 1, "%s", of_all[k].name);
+        more = more || of_all[k].count > 40;
+    }
+    cr_expect(more);
+    lathe_pool_destroy(pool);
+    free(all.choices);
+    free(all.why);
+    free(few.choices);
+    free(few.why);
+}
+
 Test(cmd_tune, what_cannot_be_measured_is_refused) {
     const char *const no_kernel[] = {
         "tune",   step,       "--layout", LATHE_SOURCE_DIR "/layouts/muse_spark_tiny.lua",
@@ -150,7 +192,7 @@ static const char listed[] = "k\tf/p\t8\tkN=64,kF=0.5\t-\tkT=1\t64\t1024\n"
                              "k\tf/p\t8\tkN=64,kF=0.5\t-\tkT=4\t64\t1024\n"
                              "other\tf/q\t1\tkN=1\tboth\tonly\t32\t0\n";
 
-Test(tune_choices, are_read_ranked_and_thinned) {
+Test(tune_choices, are_read_and_ranked) {
     lathe_pool *pool = lathe_pool_create();
     lathe_tune_kernel *k;
     cr_assert_eq(lathe_tune_choices_read(listed, pool, &k), 2);
@@ -158,11 +200,6 @@ Test(tune_choices, are_read_ranked_and_thinned) {
     const int ranks[] = {2, 0, 1, 3};
     for (int i = 0; i < 4; ++i)
         cr_expect_eq(k[0].choices[i].simple, ranks[i], "%d", i);
-    lathe_tune_choices_thin(&k[0], 3);
-    cr_assert_eq(k[0].count, 3);
-    cr_expect(k[0].choices[0].rule && k[0].choices[1].taken);
-    cr_expect_str_eq(k[0].choices[2].name, "kT=4");
-    cr_expect_eq(k[0].choices[0].simple, 0);
     lathe_pool_destroy(pool);
 }
 

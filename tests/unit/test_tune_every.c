@@ -72,7 +72,7 @@ static void check_deployment(const char *root, const char *layout, const char *t
                                       .deployment = strcmp(deployment, "-") ? deployment : NULL,
                                       .arch = arch,
                                       .tactics = strcmp(tactics, "-") ? tactics : NULL,
-                                      .choices = true,
+                                      .choices = LEAST,
                                       .out = out,
                                       .no_scan = true};
     cr_assert(lathe_generate(&o, &r), "%s", r.message);
