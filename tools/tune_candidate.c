@@ -117,7 +117,8 @@ static void compare_launch(lathe_tune_candidate *c, const lathe_step_launch *l,
     if (c->changed_count == LATHE_TUNE_CHANGED)
         give_up(c, "too many kernels depend on it");
     else
-        c->changed[c->changed_count++] = (lathe_tune_changed){.kernel = k, .tactic = tactic};
+        c->changed[c->changed_count++] =
+            (lathe_tune_changed){.kernel = k, .tactic = tactic, .own = own};
 }
 
 void lathe_tune_candidate_make(lathe_tune_candidate *c, const lathe_tune_source *s,
@@ -143,11 +144,15 @@ typedef struct {
     atomic_int next;
 } work;
 
+/* A consumer whose tactic does not build with these constants takes the next, as in a build. */
 static lathe_status compile_changed(lathe_compiler *compiler, lathe_tune_changed *x,
                                     lathe_message_buffer message) {
     lathe_compiled compiled;
-    const lathe_status status =
-        lathe_compiler_take(compiler, x->kernel, x->tactic, &compiled, message);
+    lathe_status status = lathe_compiler_take(compiler, x->kernel, x->tactic, &compiled, message);
+    for (int i = 0; status == LATHE_COMPILE && !x->own && i < x->kernel->tactic_count; ++i) {
+        x->tactic = i;
+        status = lathe_compiler_take(compiler, x->kernel, i, &compiled, message);
+    }
     if (status == LATHE_OK)
         snprintf(x->path, sizeof x->path, "%s", compiled.path);
     return status;

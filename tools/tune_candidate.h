@@ -13,6 +13,7 @@
 typedef struct {
     const lathe_step_kernel *kernel;
     int tactic;
+    bool own;        /* the kernel whose tactic it is */
     char path[4096]; /* of the artefact */
     lathe_kernel *loaded;
 } lathe_tune_changed;
