@@ -143,6 +143,8 @@ static void check_first(const char *name, double size, bool none, uint32_t block
     });
     finish_first<C>(k, routes, size);
     k.launch({blocks}, C::kWarps * 32, C::kShared);
+    if (C::kRows == 1)
+        k.seeds(20); // a copy of weights that lands after it is looked for is rare
     k.run();
     const u8 *codes2 = static_cast<const u8 *>(k.result("codes2"));
     for (int i = 0; i < C::kMaxRows * C::kOutBytes; i++)
