@@ -74,7 +74,7 @@ static int parse(int argc, char **argv, options *o) {
         {.name = "--arch", .text = &o->arch},
         {.name = "--deployment", .text = &o->deployment, .may_be_empty = true},
         {.name = "--weights", .text = &o->weights, .required = true},
-        {.name = "--tokens", .text = &o->tokens, .required = true},
+        {.name = "--tokens", .text = &o->tokens, .may_be_empty = true, .required = true},
         {.name = "--steps", .number = &o->steps, .least = 1, .required = true},
         {.name = "--draft", .text = &o->draft},
         {.name = "--logits", .text = &o->logits},
