@@ -57,7 +57,7 @@ lathe_tune_verdict lathe_tune_judge(const lathe_tune_race *r) {
         ++v.racing;
         near = near && s.median + noise <= r->enough;
         v.noise = noise > v.noise ? noise : v.noise;
-        if (r->simple[c] < r->simple[v.taken])
+        if (s.median <= LATHE_TUNE_NEAR * r->enough && r->simple[c] < r->simple[v.taken])
             v.taken = c;
     }
     v.settled = r->rounds >= LATHE_TUNE_LEAST && (v.racing == 1 || near);

@@ -20,13 +20,15 @@ typedef struct {
 
 typedef struct {
     int best;     /* of the racing ones, by the median */
-    int taken;    /* of those not told from it, the simplest */
+    int taken;    /* of those not told from it and not far behind, the simplest */
     int racing;   /* how many are left */
     bool settled; /* one is left, or the others are within `enough` of it */
     double noise; /* of the largest difference that was not told: three standard errors */
 } lathe_tune_verdict;
 
 #define LATHE_TUNE_LEAST 8 /* rounds before anything is said */
+#define LATHE_TUNE_NEAR                                                                            \
+    4 /* times `enough`: what noise hides, but is further behind, is not taken */
 
 /* Takes out of the race those that are slower than the best by more than the noise. */
 lathe_tune_verdict lathe_tune_judge(const lathe_tune_race *race);
