@@ -50,7 +50,7 @@ Test(tune_judge, what_noise_hides_goes_on) {
 
 /* Noise hides both, and the simpler one is ten times `enough` behind by its median. */
 Test(tune_judge, what_is_far_behind_is_not_taken_for_being_simple) {
-    lathe_tune_race race = make((const double[]){100, 105, 150, 150}, 8, 10, 0.1);
+    lathe_tune_race race = make((const double[]){100, 108, 150, 150}, 8, 10, 0.1);
     const lathe_tune_verdict v = lathe_tune_judge(&race);
     cr_expect(v.racing == 2 && racing[1] && v.taken == v.best, "%d %d", v.racing, v.taken);
     race.enough = 10;
