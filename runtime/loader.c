@@ -12,7 +12,7 @@
 #define PIECE_BYTES ((size_t)8 << 20)
 #define SLOTS 16
 #define WORKERS_MAX 8
-#define BYTES_PER_WORKER ((uint64_t)64 << 20)
+#define BYTES_PER_WORKER ((uint64_t)4 << 20)
 
 typedef struct {
     int item;

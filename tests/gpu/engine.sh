@@ -92,7 +92,7 @@ for part in ${PARTS:-generate model python torch example enqueue loading}; do
         check generate-invariant drafts "$tiny-invariant-sm_90a" bits
         ;;
     model) LATHE_DIRECTORIES="$pack/generated/muse_spark_tiny-tp{tp}{name}-sm_90a" check model bounded python3 tests/python/test_generate.py ;;
-    python) LATHE_TINY="$tiny-sm_90a" check python bounded python3 tests/python/test_lathe.py ;;
+    python) LATHE_TINY="$tiny-sm_90a" LATHE_INVARIANT="$tiny-invariant-sm_90a" check python bounded python3 tests/python/test_lathe.py ;;
     torch) check torch bounded python3 tools/python/example/torch_step.py "$tiny-bf16-sm_90a" ;;
     example) check example example ;;
     enqueue)

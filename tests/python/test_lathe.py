@@ -49,6 +49,24 @@ def decode(engine, prompt, steps):
     return out, bytes(engine.read("logits", count=512))
 
 
+def rows_of(engine, requests, q, prompt):
+    """Logits of the rows of the first request, as bits; the others hold other tokens, or nothing."""
+    info = engine.info()
+    longest, rows = len(prompt), requests * q
+    tokens = list(prompt) + [(7 * i + 1) % 512 for i in range(rows - q)]
+    engine.write("tokens", array.array("i", tokens))
+    engine.write("positions", array.array("q", [i % q for i in range(rows)]))
+    for name, (_, pages) in info.groups.items():
+        last = requests - 1 if requests > 1 else requests  # the last of several is padding
+        engine.write(f"block_tables.{name}", array.array("i", [pages * r + p for r in range(requests) for p in range(pages)]))
+        engine.write(f"seq_lens.{name}", array.array("i", [longest if r < last else 0 for r in range(requests)]))
+        slots = [16 * pages * (i // q) + i % q if i // q < last else -1 for i in range(rows)]
+        engine.write(f"slot_mapping.{name}", array.array("q", slots))
+    engine.run(engine.plan(requests=requests, q=q, longest=longest))
+    engine.finish()
+    return bytes(engine.read("logits", count=q * 512))
+
+
 class Aligned:
     """Zeroed memory at a multiple of 64, as a writable buffer of bytes."""
 
@@ -122,6 +140,18 @@ class Test(unittest.TestCase):
         self.assertEqual(tokens, EXPECTED)
         self.assertEqual(engine.find("hidden").dtype, "bf16")
         self.assertIn("next_tokens", [a.name for a in engine.arrays("output")])
+        # The stream that enters layer 2, for a drafter: of a width of about one.
+        streams = [a for a in engine.arrays("output") if a.name == "aux"]
+        self.assertEqual([(a.layer, a.dtype, a.shape[1]) for a in streams], [(2, "f32", 256)])
+        aux = engine.read("aux", 2, count=256)
+        self.assertAlmostEqual(sum(x * x for x in aux) / 256, 1, delta=0.5)
+
+    def test_companions_change_no_bit_of_an_invariant_deployment(self):
+        engine = lathe.Engine(os.environ["LATHE_INVARIANT"], device=DEVICE)
+        self.addCleanup(engine.close)
+        engine.build("calm:3")
+        prompt = [7, 91, 3, 500, 64, 2, 2, 311]
+        self.assertEqual(rows_of(engine, 4, 8, prompt), rows_of(engine, 1, 8, prompt))
 
     def test_errors_are_the_librarys(self):
         self.fails(lathe.Status.IO, "no/such", lathe.Engine, "no/such")
