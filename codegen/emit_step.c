@@ -133,7 +133,8 @@ static void write_constants(const lathe_plan *plan, const lathe_provider *p,
 static void write_arg(const lathe_plan *plan, const lathe_arg *arg, const lathe_binding *b,
                       lathe_text *out) {
     const bool carries = arg->dir != LATHE_DIR_MAILBOX || arg->port_count;
-    lathe_text_print(out, "{\"dir\": \"%s\"", lathe_dir_name(arg->dir));
+    lathe_text_print(out, "{%s\"dir\": \"%s\"", arg->ahead ? "\"ahead\": true, " : "",
+                     lathe_dir_name(arg->dir));
     if (carries)
         lathe_text_print(out, ", \"dtype\": \"%s\", \"form\": \"%s\"", lathe_dtype_name(arg->dtype),
                          lathe_form_name(arg->form));

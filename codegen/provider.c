@@ -187,7 +187,7 @@ static bool is_published(lathe_arena *arena, const lathe_table *t) {
 static lathe_arg read_arg(lathe_arena *arena, const lathe_provider *p, const lathe_table *t) {
     static const char *const allowed[] = {
         [LATHE_DIR_IN] = "dir doc dtype form optional port settled shape",
-        [LATHE_DIR_OUT] = "dir doc dtype form optional port shape when",
+        [LATHE_DIR_OUT] = "ahead dir doc dtype form optional port shape when",
         [LATHE_DIR_INOUT] = "dir doc dtype form optional port shape",
         [LATHE_DIR_WORKSPACE] = "dir doc dtype shape zeroed",
         [LATHE_DIR_MAILBOX] = "bytes dir doc dtype exchange form optional port shape when",
@@ -213,9 +213,17 @@ static lathe_arg read_arg(lathe_arena *arena, const lathe_provider *p, const lat
     arg.optional = lathe_tree_boolean_or(arena, t, "optional", false);
     arg.zeroed = lathe_tree_boolean_or(arena, t, "zeroed", false);
     arg.settled = lathe_tree_boolean_or(arena, t, "settled", false);
+    arg.ahead = lathe_tree_boolean_or(arena, t, "ahead", false);
     if (arg.dir != LATHE_DIR_WORKSPACE)
         read_ports(arena, t, &arg);
     return arg;
+}
+
+/* What is there before a trigger needs one. */
+static void check_ahead(lathe_arena *arena, const lathe_table *t, const lathe_provider *p) {
+    for (size_t i = 0; i < p->arg_count; i++)
+        if (p->args[i].ahead && !p->triggers)
+            fail_found(arena, t, "field 'ahead'", "true", "in a provider with triggers = true");
 }
 
 static void read_covers(lathe_arena *arena, const lathe_table *t, lathe_provider *p) {
@@ -350,6 +358,7 @@ lathe_provider *lathe_provider_load(lathe_lua *lua, lathe_where where, const cha
     read_covers(arena, t, p);
     read_constants(arena, t, p);
     read_args(arena, t, p);
+    check_ahead(arena, t, p);
     read_functions(arena, t, p);
     return p;
 }

@@ -56,7 +56,8 @@ typedef struct {
     const char **ports; /* "gemm.x", alternatives */
     size_t port_count;
     bool optional, zeroed;
-    bool settled;         /* read before grid_wait(): whatever wrote it has ended by then */
+    bool settled;         /* read before grid_wait(): whatever wrote it is there by then */
+    bool ahead;           /* written and fenced before the block's grid_trigger() */
     lathe_node when;      /* nil: always */
     const char *exchange; /* of a mailbox, else NULL; with ports it carries a value */
     lathe_node bytes;

@@ -76,33 +76,40 @@ static bool may_overlap(const lathe_plan *plan, const lathe_op *before, const la
     return k->provider->early && p->provider->triggers && !is_cooperative(k) && !is_cooperative(p);
 }
 
-/* Whether `op` writes what `reader` has as a settled argument. */
-static bool unsettles(const lathe_plan *plan, const lathe_op *op, const lathe_op *reader) {
+/* Whether `op` writes what `reader` has as a settled argument; `ahead`: all of that before it lets
+ * early successors begin. */
+static bool unsettles(const lathe_plan *plan, const lathe_op *op, const lathe_op *reader,
+                      bool *ahead) {
     const lathe_provider *p = plan->kernels[op->kernel].provider;
     const lathe_provider *q = plan->kernels[reader->kernel].provider;
+    bool any = false;
+    *ahead = true;
     for (size_t j = 0; j < q->arg_count; j++)
         for (size_t i = 0; q->args[j].settled && i < p->arg_count; i++)
             if (writes(p->args[i].dir) && reader->args[j].buffer >= 0 &&
-                op->args[i].buffer == reader->args[j].buffer)
-                return true;
-    return false;
+                op->args[i].buffer == reader->args[j].buffer) {
+                any = true;
+                *ahead = *ahead && p->args[i].ahead;
+            }
+    return any;
 }
 
-/* Whether all that wrote the settled arguments of launch `at` has ended when the launch begins
- * early: a launch between, in its stream, began only after everything before it had ended. What the
- * list before wrote counts as not ended. */
+/* Whether all that wrote the settled arguments of launch `at` is there when the launch begins
+ * early: a launch between, in its stream, began only after everything before it had ended, or the
+ * writer stands in its stream and had it written ahead. What the list before wrote counts as not
+ * there. */
 static bool is_settled(const lathe_plan *plan, const lathe_ops *ops, size_t at) {
     const lathe_op *op = &ops->ops[at];
     const lathe_provider *p = plan->kernels[op->kernel].provider;
-    bool any = false;
+    bool any = false, ahead;
     for (size_t i = 0; i < p->arg_count; i++)
         any = any || p->args[i].settled;
     for (size_t i = at; any && i-- > 0;) {
         const lathe_op *before = &ops->ops[i];
         if (before->kind != LATHE_OP_LAUNCH)
             continue;
-        if (unsettles(plan, before, op))
-            return false;
+        if (unsettles(plan, before, op, &ahead))
+            return ahead && before->stream == op->stream;
         if (before->stream == op->stream && !before->early)
             return true;
     }

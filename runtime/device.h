@@ -23,6 +23,7 @@ typedef struct {
     uint32_t shared_bytes; /* dynamic shared memory */
     bool cooperative;      /* all blocks must be in flight together */
     bool early;            /* programmatic dependent launch on the predecessor in the stream */
+    uint64_t ahead;        /* bit i: argument i is complete before early successors begin */
 } lathe_geometry;
 
 typedef struct {

@@ -45,9 +45,12 @@ static bool resolve_launch(lathe_engine *e, const lathe_step_op *op, const place
     void **addresses = lathe_pool_alloc(e->pool, (size_t)k->arg_count, sizeof *addresses);
     if (!values || !addresses)
         return false;
+    uint64_t ahead = 0;
     for (int i = 0; i < k->arg_count; ++i) {
         bind_value(e, &op->bindings[i], at, &k->args[i], &values[i]);
         addresses[i] = values[i].address;
+        if (k->args[i].ahead)
+            ahead |= (uint64_t)1 << i;
     }
     out->kernel = k;
     out->tactic = t;
@@ -56,7 +59,8 @@ static bool resolve_launch(lathe_engine *e, const lathe_step_op *op, const place
                                      .block = t->block,
                                      .shared_bytes = t->shared_bytes,
                                      .cooperative = t->cooperative,
-                                     .early = op->early};
+                                     .early = op->early,
+                                     .ahead = ahead};
     out->value_count = k->arg_count;
     out->values = values;
     out->addresses = addresses;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a grid wrote plainly, kept from its early successors. When the grid has ended and before it
  * completes, memory shows what it held at the grid's start; a successor that reads too early reads
- * that. Only memory that this grid alone can have written meanwhile is treated so. */
+ * that. Only memory that this grid alone can have written meanwhile is treated so. What a grid has
+ * written ahead, before its early successors begin, they may read; the grid must then leave it. */
 #include "host_internal.h"
 
 #include <stdlib.h>
@@ -16,6 +17,50 @@ static bool is_held(const host_grid *g, const void *base) {
         if (g->held[i].base == base)
             return true;
     return false;
+}
+
+/* Memory of argument i; false where it is unknown or too large to be looked at. */
+static bool memory_of(const lathe_emulator *e, const host_grid *g, int i, void **base,
+                      size_t *bytes) {
+    const void *argument = g->from->arguments[i];
+    return argument && e->find && e->find(e->find_context, argument, base, bytes) && *bytes > 0 &&
+           *bytes <= LARGEST;
+}
+
+static bool is_ahead(const lathe_emulator *e, const host_grid *g, const void *base) {
+    for (int i = 0; i < g->from->argument_count; i++) {
+        void *other;
+        size_t bytes;
+        if ((g->from->geometry.ahead >> i & 1) && memory_of(e, g, i, &other, &bytes) &&
+            other == base)
+            return true;
+    }
+    return false;
+}
+
+/* Of all that the grid has written ahead. */
+static uint64_t ahead_digest(const lathe_emulator *e, const host_grid *g) {
+    uint64_t digest = 0xcbf29ce484222325ull;
+    for (int i = 0; i < g->from->argument_count; i++) {
+        void *base;
+        size_t bytes;
+        if (!(g->from->geometry.ahead >> i & 1) || !memory_of(e, g, i, &base, &bytes))
+            continue;
+        for (size_t k = 0; k < bytes; k++)
+            digest = (digest ^ ((const unsigned char *)base)[k]) * 0x100000001b3ull;
+    }
+    return digest;
+}
+
+void lathe_emu_ahead_begin(const lathe_emulator *e, host_grid *g) {
+    if (!g->from->geometry.ahead || g->ahead_begun)
+        return;
+    g->ahead_begun = true;
+    g->ahead_digest = ahead_digest(e, g);
+}
+
+bool lathe_emu_ahead_kept(const lathe_emulator *e, const host_grid *g) {
+    return !g->ahead_begun || g->ahead_digest == ahead_digest(e, g);
 }
 
 static void hold(host_grid *g, void *base, size_t bytes) {
@@ -64,9 +109,7 @@ void lathe_emu_hold_begin(lathe_emulator *e, host_grid *g) {
     for (int i = 0; g->held && i < g->from->argument_count; i++) {
         void *base;
         size_t bytes;
-        const void *argument = g->from->arguments[i];
-        if (argument && e->find(e->find_context, argument, &base, &bytes) && bytes <= LARGEST &&
-            bytes > 0 && !is_held(g, base))
+        if (memory_of(e, g, i, &base, &bytes) && !is_held(g, base) && !is_ahead(e, g, base))
             hold(g, base, bytes);
     }
 }

@@ -162,7 +162,9 @@ struct host_grid {
     int late_count, late_room;
     host_held *held;
     int held_count;
-    bool hidden; /* memory shows what it held at the start */
+    bool hidden;           /* memory shows what it held at the start */
+    bool ahead_begun;      /* early successors may have begun */
+    uint64_t ahead_digest; /* of what was written ahead, as it was then */
 };
 
 /* What a schedule holds back a part of: a quarter of its threads, warps or blocks. */
@@ -259,6 +261,9 @@ void lathe_emu_progress(lathe_emulator *e);
 void lathe_emu_block_exit(host_thread *t);
 
 /* host_held.c: at a grid's start, at its end, and when it completes or must give in. */
+/* What a grid writes ahead: as it is when the last block triggers, and whether it still is. */
+void lathe_emu_ahead_begin(const lathe_emulator *e, host_grid *g);
+bool lathe_emu_ahead_kept(const lathe_emulator *e, const host_grid *g);
 void lathe_emu_hold_begin(lathe_emulator *e, host_grid *g);
 void lathe_emu_hold_end(lathe_emulator *e, host_grid *g);
 void lathe_emu_hold_return(host_grid *g);

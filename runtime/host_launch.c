@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool refuse(lathe_emulator *e, const lathe_emulator_grid *g, const char *what) {
+    snprintf(e->message, sizeof e->message, "kernel %s: %s", g->name, what);
+    e->failed = true;
+    return false;
+}
 
 static bool out_of_memory(lathe_emulator *e) {
     snprintf(e->message, sizeof e->message, "no memory for the threads of a block");
@@ -210,6 +215,8 @@ static int window_end(const lathe_emulator *e) {
 static bool start_blocks(lathe_emulator *e) {
     for (int i = e->first; i < window_end(e); i++) {
         host_grid *g = &e->grids[i];
+        if (g->state != GRID_QUEUED && g->triggered == g->blocks)
+            lathe_emu_ahead_begin(e, g);
         if (g->state == GRID_QUEUED && may_start(g) && due(e, g) && !grid_start(e, g))
             return false;
         if (g->state != GRID_RUNNING)
@@ -263,6 +270,10 @@ static bool complete_grids(lathe_emulator *e, bool must) {
         host_grid *g = &e->grids[i];
         if (g->state == GRID_RUNNING && g->ended == g->blocks) {
             g->state = GRID_ENDED;
+            if (!lathe_emu_ahead_kept(e, g))
+                return refuse(e, g->from,
+                              "wrote an argument after grid_trigger() that is to be "
+                              "complete before it");
             lathe_emu_hold_end(e, g);
         }
         if (g->state == GRID_ENDED && (must || lathe_emu_pick(e, g->hidden ? 16 : 4) == 0)) {
@@ -307,12 +318,6 @@ static void abandon(lathe_emulator *e) {
     }
     e->copy_count = e->packet_count = 0;
     e->ready_count = e->in_flight = 0;
-}
-
-static bool refuse(lathe_emulator *e, const lathe_emulator_grid *g, const char *what) {
-    snprintf(e->message, sizeof e->message, "kernel %s: %s", g->name, what);
-    e->failed = true;
-    return false;
 }
 
 static bool prepare(lathe_emulator *e, const lathe_emulator_grid *grids, int count) {

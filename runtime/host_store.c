@@ -18,10 +18,6 @@ static uintptr_t granule(const void *p) {
 
 /* Memory that other ranks' threads may touch at the same moment. */
 static void write_word(unsigned char *p, const unsigned char *value, uint32_t bytes) {
-    if (bytes == 1) {
-        __atomic_store_n(p, *value, __ATOMIC_RELAXED);
-        return;
-    }
     if (bytes == 4) {
         uint32_t v;
         memcpy(&v, value, 4);
@@ -35,10 +31,6 @@ static void write_word(unsigned char *p, const unsigned char *value, uint32_t by
     }
 }
 static void read_word(const unsigned char *p, unsigned char *value, uint32_t bytes) {
-    if (bytes == 1) {
-        *value = __atomic_load_n(p, __ATOMIC_RELAXED);
-        return;
-    }
     if (bytes == 4) {
         const uint32_t v = __atomic_load_n((const uint32_t *)(const void *)p, __ATOMIC_RELAXED);
         memcpy(value, &v, 4);

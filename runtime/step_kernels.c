@@ -56,12 +56,16 @@ static bool read_carried(lathe_json *j, const json_t *value, lathe_step_arg *a) 
  * a shape. */
 static bool read_arg(lathe_json *j, const json_t *value, lathe_step_arg *a) {
     int dir = -1;
-    if (!lathe_json_object(j, value, "name dtype? shape? dir form? publishes?") ||
+    if (!lathe_json_object(j, value, "name dtype? shape? dir form? publishes? ahead?") ||
         !lathe_json_name(j, value, "name", LATHE_NAME_IDENTIFIER, &a->name) ||
         !lathe_json_choice(j, value, "dir", "in out inout workspace mailbox", &dir) ||
         !lathe_step_read_form(j, value, &a->form))
         return false;
     a->dir = (lathe_step_dir)dir;
+    if (!lathe_json_bool(j, value, "ahead", &a->ahead))
+        return false;
+    if (a->ahead && a->dir != LATHE_DIR_OUT)
+        return lathe_json_fail_at(j, "ahead", "allowed: with dir \"out\"");
     a->dtype = LATHE_SCALAR_MAILBOX;
     if (a->dir != LATHE_DIR_MAILBOX && json_object_get(value, "publishes"))
         return lathe_json_fail_at(j, "publishes", "allowed: with dir \"mailbox\"");

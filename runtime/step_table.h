@@ -137,6 +137,7 @@ typedef struct {
     bool carries; /* a mailbox that carries a value of the step from its publisher to its receiver;
                      the value exists in no buffer. Else the kernel pushes and polls by itself */
     bool publishes; /* the kernel publishes the value; else it receives it */
+    bool ahead;     /* there before the kernel lets early successors begin */
 } lathe_step_arg;
 
 typedef struct {

@@ -31,13 +31,15 @@ __device__ void norm_quantise(const bf16 *columns, const float *partials, const 
     if constexpr (C::kRoutes > 0)
         if (routes)
             routing_open<C>(routing_shared<C>(dynamic_shared()), bias);
-    grid_trigger();
+    if (!routes)
+        grid_trigger();
     grid_wait();
     if constexpr (C::kRoutes > 0)
         if (routes) {
             routing_close<C>(routing_shared<C>(dynamic_shared()), logits, logits_partials, rank,
                              slots, ids, weights, total_padded, expanded_to_permuted,
                              permuted_to_token, histogram, counts, cta_expert, cta_limit, ctas);
+            routing_trigger();
             return;
         }
 

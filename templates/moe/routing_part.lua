@@ -31,7 +31,7 @@ end
 function routing_part.args(optional)
     local function argument(name, dir, dtype, shape, form)
         return arg(name) { dir = dir, dtype = dtype, shape = shape, form = form, optional = optional or nil,
-                           port = "routing." .. (form and "logits" or name) }
+                           ahead = dir == "out" or nil, port = "routing." .. (form and "logits" or name) }
     end
     return {
         argument("logits", "in", "f32", { "kRows", "kExperts" }),

@@ -128,6 +128,12 @@ void Kernel::cooperative() {
 void Kernel::early() {
     state->geometry.early = true;
 }
+void Kernel::ahead(const char *name) {
+    for (size_t i = 0; i < state->arguments.size(); i++)
+        if (state->arguments[i]->name == name)
+            state->geometry.ahead |= uint64_t{1} << i;
+    require(state->geometry.ahead != 0, "no argument %s", name);
+}
 void Kernel::repeat(int launches) {
     state->launches = launches;
 }

@@ -46,6 +46,7 @@
 //     k.same_as("x", a, "y")       an argument that is the memory of kernel a's argument y (or its
 //                                  mailbox)
 //     b.early(); run({&a, &b})     a stream; each kernel is compared on the inputs it really had
+//     a.ahead("y")                 what early successors may read before they wait
 //     k.in("s", ...).normal().late()   a launch before k writes the argument, and k is launched
 //                                  early behind it: for a kernel that calls grid_wait()
 //     k.seeds(20), k.fails("text") the run must end in a fault whose message holds the text
@@ -158,6 +159,7 @@ class Kernel {
     void launch(std::vector<uint32_t> grid, uint32_t threads, uint32_t shared_bytes);
     void cooperative();
     void early();
+    void ahead(const char *name);
     void repeat(int launches);
     void ranks(int count);
     void seeds(int count);

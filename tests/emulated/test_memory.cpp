@@ -126,6 +126,43 @@ static void early_case() {
     harness::run({&a, &b});
 }
 
+// What a launch writes ahead of its trigger is there for an early successor at once; written behind
+// it, it is a fault.
+template <bool BEHIND>
+__device__ void ahead_producer(const float *x, float *y) {
+    const u32 i = block_id() * block_threads() + thread_id();
+    if (BEHIND)
+        grid_trigger();
+    y[i] = x[i] + 1;
+    gpu_fence();
+    block_sync();
+    grid_trigger();
+}
+
+template <bool BEHIND>
+static void ahead_case() {
+    Kernel a("ahead", ahead_producer<BEHIND>, nullptr),
+        b("consumer", consumer<false>, [](lathe_ref *r) {
+            const float *w = static_cast<const float *>(lathe_ref_data(r, 0, "w"));
+            const float *y = static_cast<const float *>(lathe_ref_data(r, 0, "y"));
+            for (int i = 0; i < 256; i++)
+                lathe_ref_out(r, 0, "z")[i] = static_cast<double>(w[i]) * static_cast<double>(y[i]);
+        });
+    a.in("x", {256}).normal(0, 1);
+    a.out("y", {256});
+    a.ahead("y");
+    a.launch({8}, 32, 0);
+    a.seeds(20);
+    b.in("w", {256}).normal(0, 1);
+    b.same_as("y", a, "y");
+    b.out("z", {256});
+    b.launch({4}, 64, 0);
+    b.early();
+    if (BEHIND)
+        a.any_seed_differs();
+    harness::run({&a, &b});
+}
+
 __device__ static void never_waits(const float *y, float *z) {
     z[thread_id()] = y[thread_id()];
 }
@@ -133,6 +170,8 @@ __device__ static void never_waits(const float *y, float *z) {
 static void test_early() {
     early_case<true>();
     early_case<false>();
+    ahead_case<false>();
+    ahead_case<true>();
     Kernel a("producer", producer, nullptr), b("never waits", never_waits, nullptr);
     a.in("x", {32}).normal(0, 1);
     a.out("y", {32});

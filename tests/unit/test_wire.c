@@ -89,6 +89,11 @@ Test(wire, a_launch_is_early_only_where_its_settled_arguments_are_settled) {
     layout = case_replace(case_base(), "use \"fix/add\"", "use \"fix/add_unsettled\"");
     cr_assert_str_eq(operations(step_of(layout, (lathe_generate_options){0}), "\"body\": ["),
                      "norm early, fork, route side, up, down early, add, join, mix");
+    /* What "down" has written ahead is there when its successor begins. */
+    layout = case_replace(layout, "use \"fix/product\" { parts = { \"down\" }",
+                          "use \"fix/product_ahead\" { parts = { \"down\" }");
+    cr_assert_str_eq(operations(step_of(layout, (lathe_generate_options){0}), "\"body\": ["),
+                     "norm early, fork, route side, up, down early, add early, join, mix");
 }
 
 Test(wire, a_launch_that_waits_for_its_blocks_is_never_early) {

@@ -6,8 +6,8 @@
 #include "prims.cuh"
 
 // Writes one block: 16 lanes hold its values. A block whose scale rounds to zero although it is not
-// zero gets code 0. kShared: other blocks of the launch read it.
-template <class C, int kShared = 0>
+// zero gets code 0.
+template <class C>
 __device__ __forceinline__ void requantise_block(float v, u32 column, u64 row, u32 slice, bool live,
                                                  u8 *codes2, e4m3 *scales2) {
     u32 most = float_bits(v) & 0x7fffffffu; // as bits: ordered like the numbers, with NaN on top
@@ -27,19 +27,10 @@ __device__ __forceinline__ void requantise_block(float v, u32 column, u64 row, u
 #pragma unroll
     for (u32 mask = 4; mask > 0; mask /= 2)
         word |= warp_shuffle_xor(word, mask);
-    u32 *const codes =
-        reinterpret_cast<u32 *>(codes2 + row * C::kOutBytes + slice * 8 + column / 2);
-    if constexpr (kShared) {
-        if (live && column % 8 == 0)
-            gpu_store(codes, word);
-        if (live && column == 0)
-            gpu_store(scales2 + row * C::kOutBlocks + slice, scale);
-    } else {
-        if (live && column % 8 == 0)
-            *codes = word;
-        if (live && column == 0)
-            scales2[row * C::kOutBlocks + slice] = scale;
-    }
+    if (live && column % 8 == 0)
+        *reinterpret_cast<u32 *>(codes2 + row * C::kOutBytes + slice * 8 + column / 2) = word;
+    if (live && column == 0)
+        scales2[row * C::kOutBlocks + slice] = scale;
 }
 
 #endif

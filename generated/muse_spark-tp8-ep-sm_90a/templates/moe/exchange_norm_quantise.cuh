@@ -34,7 +34,8 @@ exchange_norm_quantise(const bf16 *columns, const float *partials, const bf16 *g
     if constexpr (C::kRoutes > 0)
         if (routes)
             routing_open<C>(routing_shared<C>(dynamic_shared() + kPooledPointers), bias);
-    grid_trigger();
+    if (!routes)
+        grid_trigger();
     grid_wait();
     if constexpr (C::kRoutes > 0)
         if (routes) {
@@ -42,6 +43,7 @@ exchange_norm_quantise(const bf16 *columns, const float *partials, const bf16 *g
                              logits_partials, rank, slots, ids, weights, total_padded,
                              expanded_to_permuted, permuted_to_token, histogram, counts, cta_expert,
                              cta_limit, ctas);
+            routing_trigger();
             return;
         }
 

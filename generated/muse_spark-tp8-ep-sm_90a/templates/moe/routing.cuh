@@ -257,6 +257,14 @@ __device__ __forceinline__ void routing_summary(const RoutingShared &s, const in
     }
 }
 
+// Behind routing_close(), by the whole block: what launches the grid's successors early finds all
+// of it there, before they wait.
+__device__ __forceinline__ void routing_trigger() {
+    gpu_fence();
+    block_sync();
+    grid_trigger();
+}
+
 // The rest, after grid_wait().
 template <class C>
 __device__ __forceinline__ void
@@ -281,11 +289,11 @@ __device__ void routing(const float *logits, const float *logits_partials, const
                         int *histogram, int *counts, int *cta_expert, int *cta_limit, int *ctas) {
     const RoutingShared s = routing_shared<C>(dynamic_shared());
     routing_open<C>(s, bias);
-    grid_trigger();
     grid_wait();
     routing_close<C>(s, logits, logits_partials, rank, slots, ids, weights, total_padded,
                      expanded_to_permuted, permuted_to_token, histogram, counts, cta_expert,
                      cta_limit, ctas);
+    routing_trigger();
 }
 
 #endif

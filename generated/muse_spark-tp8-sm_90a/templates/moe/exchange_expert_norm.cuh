@@ -31,7 +31,8 @@ __device__ void exchange_expert_norm(const bf16 *columns, const float *partials,
     if constexpr (C::kRoutes > 0)
         if (routes)
             routing_open<C>(routing_shared<C>(dynamic_shared() + kPooledPointers), bias);
-    grid_trigger();
+    if (!routes)
+        grid_trigger();
     grid_wait();
     if constexpr (C::kRoutes > 0)
         if (routes) {
@@ -39,6 +40,7 @@ __device__ void exchange_expert_norm(const bf16 *columns, const float *partials,
                              logits_partials, rank, slots, ids, weights, total_padded,
                              expanded_to_permuted, permuted_to_token, histogram, counts, cta_expert,
                              cta_limit, ctas);
+            routing_trigger();
             return;
         }
 

@@ -41,13 +41,12 @@ __device__ __forceinline__ void unit_ring_init(const UnitRing &ring, u32 stages)
 
 // Fetches the ring's next unit into `slot`. By the warp's first lane, which alone knows what is
 // next.
-__device__ __forceinline__ void unit_ring_fetch(UnitRing &ring, u32 slot, u32 slot_bytes,
-                                                u32 bytes) {
+__device__ __forceinline__ void unit_ring_fetch(UnitRing &ring, u32 slot, u32 bytes) {
     if (ring.next == nullptr)
         return;
     async_fence();
     mbar_expect(unit_ring_landed(ring, slot), bytes);
-    bulk_load(dynamic_shared() + ring.stages + slot * slot_bytes, ring.next, bytes,
+    bulk_load(dynamic_shared() + ring.stages + slot * bytes, ring.next, bytes,
               unit_ring_landed(ring, slot));
     ring.next += bytes;
 }
@@ -67,9 +66,9 @@ __device__ __forceinline__ void unit_ring_turn(UnitRing &ring, u32 stages) {
 }
 
 // The next unit in registers; its stage is free again and refilled.
-template <int kStages, int kSlotBytes, int kChunks, class S>
+template <int kStages, int kUnitBytes, int kChunks, class S>
 __device__ __forceinline__ void unit_take(UnitPiece<kChunks> &piece, S &source) {
-    unit_read<kChunks>(piece, unit_ring_wait<kSlotBytes>(source.ring));
+    unit_read<kChunks>(piece, unit_ring_wait<kUnitBytes>(source.ring));
     warp_sync();
     if (lane_id() == 0)
         unit_refill(source, source.ring.slot);

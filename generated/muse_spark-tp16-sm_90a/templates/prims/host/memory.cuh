@@ -30,11 +30,10 @@ static inline void lathe_touch(const void *p, u32 bytes) {
     (void)__atomic_load_n((const u8 *)p + bytes - 1, __ATOMIC_RELAXED);
 }
 
-// Any type of 1, 4, 8 or 16 bytes.
+// Any type of 4, 8 or 16 bytes.
 template <class T>
 static inline T gpu_load(const T *p) {
-    static_assert(sizeof(T) == 1 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16,
-                  "1, 4, 8 or 16 bytes");
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "4, 8 or 16 bytes");
     T value;
     lathe_touch(p, sizeof(T));
     lathe_table->gpu_load(p, &value, sizeof(T));
@@ -42,8 +41,7 @@ static inline T gpu_load(const T *p) {
 }
 template <class T>
 static inline void gpu_store(T *p, T value) {
-    static_assert(sizeof(T) == 1 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16,
-                  "1, 4, 8 or 16 bytes");
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "4, 8 or 16 bytes");
     lathe_touch(p, sizeof(T));
     lathe_table->gpu_store(p, &value, sizeof(T));
 }

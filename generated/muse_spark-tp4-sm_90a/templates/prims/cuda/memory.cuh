@@ -36,20 +36,12 @@ __device__ __forceinline__ void grid_trigger() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-// Any type of 1, 4, 8 or 16 bytes: relaxed, at gpu scope, so from L2.
+// Any type of 4, 8 or 16 bytes: relaxed, at gpu scope, so from L2.
 template <class T>
 __device__ __forceinline__ T gpu_load(const T *p) {
-    static_assert(sizeof(T) == 1 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16,
-                  "1, 4, 8 or 16 bytes");
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "4, 8 or 16 bytes");
     T value;
-    if constexpr (sizeof(T) == 1) {
-        u32 v;
-        asm volatile("ld.relaxed.gpu.global.u8 %0, [%1];"
-                     : "=r"(v)
-                     : "l"(__cvta_generic_to_global(p))
-                     : "memory");
-        memcpy(&value, &v, 1);
-    } else if constexpr (sizeof(T) == 4) {
+    if constexpr (sizeof(T) == 4) {
         u32 v;
         asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
                      : "=r"(v)
@@ -75,15 +67,8 @@ __device__ __forceinline__ T gpu_load(const T *p) {
 }
 template <class T>
 __device__ __forceinline__ void gpu_store(T *p, T value) {
-    static_assert(sizeof(T) == 1 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16,
-                  "1, 4, 8 or 16 bytes");
-    if constexpr (sizeof(T) == 1) {
-        u32 v = 0;
-        memcpy(&v, &value, 1);
-        asm volatile("st.relaxed.gpu.global.u8 [%0], %1;" ::"l"(__cvta_generic_to_global(p)),
-                     "r"(v)
-                     : "memory");
-    } else if constexpr (sizeof(T) == 4) {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "4, 8 or 16 bytes");
+    if constexpr (sizeof(T) == 4) {
         u32 v;
         memcpy(&v, &value, 4);
         asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(p)),
