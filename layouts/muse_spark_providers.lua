@@ -113,12 +113,17 @@ local function dense_providers(c)
     append(list, {
         use "boundary/norm" { parts = { "in.norm" } }, -- of the first layer, where nothing precedes it
         use "gemm/skinny" { parts = { "attn.qkv" }, options = partials },
-        use "attention/qkv_front" { parts = { "attn.rope", "attn.insert" } },
-        use "attention/paged" { parts = { "attn.core", "attn.gated" }, options = { anchored = c.invariant and 1 or 0 } },
         use "head/logits" { parts = { "head.logits", "head.cap" } },
         use "prepare/residual_gate" { parts = { "prepare.attn_gate" } },
         use "prepare/residual_gate" { parts = { "prepare.ffn_gate" } },
         use "prepare/rope_table" { parts = { "prepare.rope" } },
+    })
+    local anchored = { anchored = c.invariant and 1 or 0 }
+    append(list, c.splits == 1 and {
+        use "attention/front_paged" { parts = { "attn.rope", "attn.insert", "attn.core", "attn.gated" }, options = anchored },
+    } or {
+        use "attention/qkv_front" { parts = { "attn.rope", "attn.insert" } },
+        use "attention/paged" { parts = { "attn.core", "attn.gated" }, options = anchored },
     })
     return list
 end

@@ -11,16 +11,16 @@ struct EdgeRouter1x1 {
     static constexpr int kN = 512;          // layouts/muse_spark_model.lua:313, pool.w[0]
     static constexpr int kK = 8192;         // layouts/muse_spark_model.lua:106, mid.x[1]
     static constexpr int kExperts = 256;    // layouts/muse_spark_model.lua:309, router.w[0]
-    static constexpr int kPartials = 1;     // layouts/muse_spark_providers.lua:179, option partials
-    static constexpr int kSplits = 4;       // templates/moe/pool_router.lua:81, rule
-    static constexpr int kRouterSplits = 8; // templates/moe/pool_router.lua:81, rule
-    static constexpr int kTiles = 1;        // templates/moe/pool_router.lua:81, rule
-    static constexpr int kWarps = 8;        // templates/moe/pool_router.lua:81, rule
-    static constexpr int kSteps = 2;        // templates/moe/pool_router.lua:81, rule
-    static constexpr int kStages = 4;       // templates/moe/pool_router.lua:81, rule
+    static constexpr int kPartials = 1;     // layouts/muse_spark_providers.lua:184, option partials
+    static constexpr int kSplits = 4;       // templates/moe/pool_router.lua:85, rule
+    static constexpr int kRouterSplits = 8; // templates/moe/pool_router.lua:85, rule
+    static constexpr int kTiles = 1;        // templates/moe/pool_router.lua:85, rule
+    static constexpr int kWarps = 8;        // templates/moe/pool_router.lua:85, rule
+    static constexpr int kSteps = 2;        // templates/moe/pool_router.lua:85, rule
+    static constexpr int kStages = 4;       // templates/moe/pool_router.lua:85, rule
 };
 
-extern "C" __global__ void __launch_bounds__(288, 3)  // 64 registers
+extern "C" __global__ void __launch_bounds__(288, 3)  // 72 registers
     muse_spark_edge_router_1x1(const bf16 *x,         // [1, 8192]
                                const bf16 *w,         // [512, 8192]
                                const bf16 *router_x,  // [1, 8192]

@@ -18,7 +18,7 @@ struct AttnProj1x8 {
     static constexpr int kStages = 2;   // templates/gemm/skinny.lua:21, rule
 };
 
-extern "C" __global__ void __launch_bounds__(96, 10)   // 64 registers
+extern "C" __global__ void __launch_bounds__(96, 7)    // 96 registers
     muse_spark_tiny_attn_proj_1x8(const bf16 *x,       // [8, 512]
                                   const bf16 *w,       // [256, 512]
                                   bf16 *y,             // null

@@ -18,7 +18,7 @@ struct AttnProj4x8 {
     static constexpr int kStages = 2;   // templates/gemm/skinny.lua:21, rule
 };
 
-extern "C" __global__ void __launch_bounds__(96, 7)    // 96 registers
+extern "C" __global__ void __launch_bounds__(96, 2)    // 255 registers
     muse_spark_tiny_attn_proj_4x8(const bf16 *x,       // [32, 512]
                                   const bf16 *w,       // [256, 512]
                                   bf16 *y,             // null

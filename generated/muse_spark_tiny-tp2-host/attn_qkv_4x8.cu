@@ -18,7 +18,7 @@ struct AttnQkv4x8 {
     static constexpr int kStages = 2;   // templates/gemm/skinny.lua:21, rule
 };
 
-extern "C" __global__ void __launch_bounds__(96, 7)   // 96 registers
+extern "C" __global__ void __launch_bounds__(96, 5)   // 128 registers
     muse_spark_tiny_attn_qkv_4x8(const bf16 *x,       // [32, 256]
                                  const bf16 *w,       // [1536, 256]
                                  bf16 *y,             // null

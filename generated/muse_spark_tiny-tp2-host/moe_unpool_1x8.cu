@@ -17,7 +17,7 @@ struct MoeUnpool1x8 {
     static constexpr int kStages = 2;  // templates/gemm/publish.lua:43, rule
 };
 
-extern "C" __global__ void __launch_bounds__(96, 10)   // 64 registers
+extern "C" __global__ void __launch_bounds__(96, 7)    // 96 registers
     muse_spark_tiny_moe_unpool_1x8(const bf16 *x,      // [8, 256]
                                    const bf16 *w,      // [128, 256]
                                    Mailbox *y_columns, // mailbox, publishes [8, 128]

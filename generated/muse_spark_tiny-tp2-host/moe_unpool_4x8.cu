@@ -17,7 +17,7 @@ struct MoeUnpool4x8 {
     static constexpr int kStages = 2;  // templates/gemm/publish.lua:43, rule
 };
 
-extern "C" __global__ void __launch_bounds__(96, 7)    // 96 registers
+extern "C" __global__ void __launch_bounds__(96, 2)    // 255 registers
     muse_spark_tiny_moe_unpool_4x8(const bf16 *x,      // [32, 256]
                                    const bf16 *w,      // [128, 256]
                                    Mailbox *y_columns, // mailbox, publishes [32, 128]

@@ -1,117 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Reference of attention/qkv_front: QK norm per head, RoPE on split-half pairs, insertion into the
- * packed cache. Every cache row that no slot names is expected as it was. */
-#include "reference.h"
-
-#include <math.h>
-
-typedef struct {
-    lathe_ref *ref;
-    int64_t rows, heads, kv_heads, dim, splits, page_tokens, positions;
-    bool rope;
-    double eps;
-} front;
-
-static front front_read(lathe_ref *r) {
-    return (front){
-        .ref = r,
-        .rows = lathe_ref_int(r, "kRows"),
-        .heads = lathe_ref_int(r, "kHeads"),
-        .kv_heads = lathe_ref_int(r, "kKvHeads"),
-        .dim = lathe_ref_int(r, "kDim"),
-        .splits = lathe_ref_int(r, "kSplits"),
-        .page_tokens = lathe_ref_int(r, "kPageTokens"),
-        .positions = lathe_ref_int(r, "kPositions"),
-        .rope = lathe_ref_has(r, "rope"),
-        .eps = lathe_ref_real(r, "kEps"),
-    };
-}
-
-/* Element of qkvg: bf16 as it came, or the sum of the partials rounded as the GEMM would have. */
-static double qkvg_value(const front *f, int rank, int64_t row, int64_t column) {
-    const int64_t width = 2 * (f->heads + f->kv_heads) * f->dim;
-    if (f->splits == 0) {
-        const uint16_t *whole = lathe_ref_data(f->ref, rank, "qkvg");
-        return lathe_bf16_value(whole[row * width + column]);
-    }
-    const float *partials = lathe_ref_data(f->ref, rank, "qkvg_partials");
-    double sum = 0;
-    for (int64_t s = 0; s < f->splits; s++)
-        sum += (double)partials[(s * f->rows + row) * width + column];
-    return lathe_bf16_round(sum);
-}
-
-/* head = bf16(rms(head)), then bf16(rope(head)) where the layer has RoPE. */
-static void norm_and_rotate(const front *f, int rank, int64_t row, double *head) {
-    double square = 0;
-    for (int64_t d = 0; d < f->dim; d++)
-        square += head[d] * head[d];
-    const double rms = sqrt(square / (double)f->dim + f->eps);
-    for (int64_t d = 0; d < f->dim; d++)
-        head[d] = lathe_bf16_round(head[d] / rms);
-    if (!f->rope)
-        return;
-    const float *table = lathe_ref_data(f->ref, rank, "rope");
-    int64_t position = ((const int64_t *)lathe_ref_data(f->ref, rank, "positions"))[row];
-    if (position >= f->positions)
-        position = f->positions - 1;
-    if (position < 0)
-        position = 0;
-    const float *cosines = table + position * f->dim;
-    const float *sines = cosines + f->dim / 2;
-    for (int64_t j = 0; j < f->dim / 2; j++) {
-        const double a = head[j];
-        const double b = head[j + f->dim / 2];
-        head[j] = lathe_bf16_round(a * (double)cosines[j] - b * (double)sines[j]);
-        head[j + f->dim / 2] = lathe_bf16_round(a * (double)sines[j] + b * (double)cosines[j]);
-    }
-}
-
-static void keep_cache(const front *f, int rank) {
-    const uint16_t *before = lathe_ref_data(f->ref, rank, "cache");
-    double *cache = lathe_ref_out(f->ref, rank, "cache");
-    const int64_t elements =
-        lathe_ref_dim(f->ref, "cache", 0) * f->kv_heads * f->page_tokens * 2 * f->dim;
-    for (int64_t i = 0; i < elements; i++)
-        cache[i] = lathe_bf16_value(before[i]);
-}
-
-static void read_head(const front *f, int rank, int64_t row, int64_t head, double *values) {
-    for (int64_t d = 0; d < f->dim; d++)
-        values[d] = qkvg_value(f, rank, row, head * f->dim + d);
-}
-
-static void insert_row(const front *f, int rank, int64_t row) {
-    const int64_t slot = ((const int64_t *)lathe_ref_data(f->ref, rank, "slots"))[row];
-    if (slot < 0)
-        return;
-    double *cache = lathe_ref_out(f->ref, rank, "cache");
-    const int64_t page = slot / f->page_tokens;
-    const int64_t token = slot % f->page_tokens;
-    for (int64_t h = 0; h < f->kv_heads; h++) {
-        double *to = cache + ((page * f->kv_heads + h) * f->page_tokens + token) * 2 * f->dim;
-        read_head(f, rank, row, f->heads + h, to);
-        norm_and_rotate(f, rank, row, to);
-        read_head(f, rank, row, f->heads + f->kv_heads + h, to + f->dim);
-    }
-}
+ * Reference of attention/qkv_front. */
+#include "attention/front.ref.h"
 
 void lathe_ref_attention_qkv_front(lathe_ref *r);
 void lathe_ref_attention_qkv_front(lathe_ref *r) {
-    const front f = front_read(r);
+    const lathe_front f = lathe_front_read(r, "kSplits", "kEps");
     for (int rank = 0; rank < lathe_ref_ranks(r); rank++) {
         double *q = lathe_ref_out(r, rank, "q");
         double *gate = lathe_ref_out(r, rank, "gate");
-        keep_cache(&f, rank);
+        lathe_front_keep(&f, rank);
         for (int64_t row = 0; row < f.rows; row++) {
             for (int64_t h = 0; h < f.heads; h++) {
                 double *to = q + (row * f.heads + h) * f.dim;
-                read_head(&f, rank, row, h, to);
-                norm_and_rotate(&f, rank, row, to);
-                read_head(&f, rank, row, f.heads + 2 * f.kv_heads + h,
-                          gate + (row * f.heads + h) * f.dim);
+                lathe_front_head(&f, rank, row, h, to);
+                lathe_front_rotate(&f, rank, row, to);
+                lathe_front_head(&f, rank, row, f.heads + 2 * f.kv_heads + h,
+                                 gate + (row * f.heads + h) * f.dim);
             }
-            insert_row(&f, rank, row);
+            lathe_front_insert(&f, rank, row);
         }
     }
 }

@@ -117,10 +117,33 @@ __device__ __forceinline__ void ring_copy(u32x4 (&to)[S::kSteps][S::kTokenTiles]
             to[i][t] = from[i][t];
 }
 
-/* For the multiplying warps, after grid_wait(): the block's product, laid down in `shared`. */
+/* One tile and few passes: the tokens of all passes are asked for at once, since the weights of all
+ * may be there already. */
 template <class S>
-__device__ __forceinline__ void ring_passes(const Ring &ring, const bf16 *x, float *shared,
-                                            int slice) {
+constexpr bool kRingAtOnce =
+    S::kTiles == 1 && S::kPasses > 1 && S::kPasses *S::kSteps *S::kTokenTiles <= 16;
+
+template <class S>
+__device__ __forceinline__ void ring_at_once(const Ring &ring, const bf16 *x, float *shared,
+                                             int slice) {
+    float sums[S::kTokenTiles][4] = {};
+    u32x4 b[S::kPasses][S::kSteps][S::kTokenTiles];
+#pragma unroll
+    for (int pass = 0; pass < S::kPasses; pass++)
+        stream_tokens<S>(b[pass], x, slice, pass);
+#pragma unroll
+    for (int pass = 0; pass < S::kPasses; pass++) {
+        u32x4 a[S::kSteps][2];
+        ring_take<S>(a, ring, pass);
+        stream_multiply<S>(sums, a, b[pass]);
+    }
+    stream_lay_down<S>(shared, 0, sums);
+}
+
+/* Several tiles or many passes. */
+template <class S>
+__device__ __forceinline__ void ring_in_turn(const Ring &ring, const bf16 *x, float *shared,
+                                             int slice) {
     constexpr int kHeld = S::kPasses > 1 ? S::kTiles : 1; /* tiles whose sums live on */
     constexpr bool kEarly = S::kTokenTiles <= 2; /* the next pass's tokens: registers allow it */
     float sums[kHeld][S::kTokenTiles][4] = {};
@@ -149,6 +172,16 @@ __device__ __forceinline__ void ring_passes(const Ring &ring, const bf16 *x, flo
         else if (pass + 1 < S::kPasses)
             stream_tokens<S>(b, x, slice, pass + 1);
     }
+}
+
+/* For the multiplying warps, after grid_wait(): the block's product, laid down in `shared`. */
+template <class S>
+__device__ __forceinline__ void ring_passes(const Ring &ring, const bf16 *x, float *shared,
+                                            int slice) {
+    if constexpr (kRingAtOnce<S>)
+        ring_at_once<S>(ring, x, shared, slice);
+    else
+        ring_in_turn<S>(ring, x, shared, slice);
 }
 
 #endif

@@ -47,7 +47,9 @@ local function needed(c, arch)
     local need
     if c.kStages > 0 then -- a tile at a time; the sums of all only where they live on
         local again = passes(c) > 1
-        need = c.kSteps * 8 + (again and tokens <= 2 and 2 or 1) * c.kSteps * tokens * 4 + (again and c.kTiles or 1) * tokens * 4 + 25
+        local at_once = c.kTiles == 1 and passes(c) * c.kSteps * tokens <= 16 -- the tokens of all passes
+        local held = at_once and passes(c) or again and tokens <= 2 and 2 or 1
+        need = c.kSteps * 8 + held * c.kSteps * tokens * 4 + (again and c.kTiles or 1) * tokens * 4 + 25
     else
         need = c.kTiles * c.kSteps * 8 + c.kSteps * tokens * 4 + c.kTiles * tokens * 4 + 14
     end
@@ -178,6 +180,9 @@ local function list_rings(c, arch, able, splits, piece)
             t.kStages = most_stages(c, arch, able, t)
             if t.kStages >= math.min(3, tiles * passes(with(c, t, able))) and exists(c, arch, able, t) then
                 list[#list + 1] = t
+                if t.kStages > 4 then -- leaves room for a block of the launch after it
+                    list[#list + 1] = { kTiles = tiles, kWarps = warps, kSteps = t.kSteps, kSplits = t.kSplits, kStages = t.kStages - 1 }
+                end
             end
         end
     end

@@ -60,7 +60,11 @@ end
 
 -- Of a thread with small stages, as compiled for sm_90a.
 local function registers(c, t)
-    return t.kStages > 0 and t.kSteps <= 2 and (c.kRows <= 8 and 64 or 112) or nil
+    if t.kStages == 0 or t.kSteps > 2 then
+        return nil
+    end
+    local passes = c.kK // (32 * t.kWarps * t.kSteps * t.kSplits)
+    return c.kRows <= 8 and t.kTiles == 1 and passes * t.kSteps <= 8 and 72 or 112
 end
 
 -- A launch that has its weights before what it waits for is there: every block resident, every stage of the pooler's filled

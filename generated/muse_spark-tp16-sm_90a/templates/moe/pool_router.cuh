@@ -69,20 +69,29 @@ __device__ __forceinline__ void router_multiply(float (&sums)[R::kTokenTiles][4]
     }
 }
 
+/* Whether the tokens of all passes are asked for at once, as in gemm/ring.cuh. */
+template <class R>
+constexpr bool kRouterAtOnce = R::kPasses *R::kSteps *R::kTokenTiles <= 16;
+
 /* The block's logits over its slice of k, laid down in `shared`. `a` holds the first pass where
  * there is no ring. */
 template <class R>
 __device__ __forceinline__ void router_passes(u32x4 (&a)[R::kSteps][2], const Ring &ring,
                                               const bf16 *x, const bf16 *w, float *shared, int row0,
                                               int slice) {
+    constexpr int kAhead = kRouterAtOnce<R> ? R::kPasses : 1;
     float sums[R::kTokenTiles][4] = {};
-#pragma unroll 1
+    u32x2 b[kAhead][R::kSteps][R::kTokenTiles];
+#pragma unroll
+    for (int pass = 0; pass < kAhead; pass++)
+        router_tokens<R>(b[pass], x, slice, pass);
+#pragma unroll(kAhead)
     for (int pass = 0; pass < R::kPasses; pass++) {
-        u32x2 b[R::kSteps][R::kTokenTiles];
-        router_tokens<R>(b, x, slice, pass);
+        if (kAhead == 1 && pass > 0)
+            router_tokens<R>(b[0], x, slice, pass);
         if constexpr (R::kStages > 0)
             ring_take<R>(a, ring, pass);
-        router_multiply<R>(sums, a, b);
+        router_multiply<R>(sums, a, b[pass % kAhead]);
         if (R::kStages == 0 && pass + 1 < R::kPasses)
             stream_fetch<R>(a, w, row0, slice, pass + 1);
     }

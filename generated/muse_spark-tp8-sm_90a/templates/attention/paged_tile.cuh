@@ -78,19 +78,30 @@ __device__ __forceinline__ void paged_start_row(PagedQueries<kDim> &tile, int r,
     tile.position[r] = position;
 }
 
-// `rows` are sixteen cache rows, one after the other.
+// `rows` are sixteen cache rows, one after the other, of which the first `count` are read; the
+// others come as zeros.
 template <int kDim>
-__device__ __forceinline__ void paged_load_keys(PagedKeys<kDim> &keys, const bf16 *rows) {
+__device__ __forceinline__ void paged_load_keys(PagedKeys<kDim> &keys, const bf16 *rows,
+                                                int count) {
     constexpr int kVector = kDim >= 64 ? 4 : kDim / 16;
     const int g = (int)lane_id() / 4;
     const int t = (int)lane_id() % 4;
-    for (int half = 0; half < 2; half++)
-        paged_load_row<kDim>(keys.k[half], rows + (half * 8 + g) * 2 * kDim);
+    for (int half = 0; half < 2; half++) {
+        for (int i = 0; i < kDim / 8; i++)
+            keys.k[half][i] = 0u;
+        if (half * 8 + g < count)
+            paged_load_row<kDim>(keys.k[half], rows + (half * 8 + g) * 2 * kDim);
+    }
     for (int place = 0; place < 4; place++) {
-        const bf16 *value = rows + (place / 2 * 8 + t * 2 + place % 2) * 2 * kDim + kDim;
-        for (int i = 0; i < kDim / 16 / kVector; i++)
-            paged_load_words<kVector>(keys.v[place] + i * kVector,
-                                      value + (i * 8 + g) * kVector * 2);
+        const int row = place / 2 * 8 + t * 2 + place % 2;
+        const bf16 *value = rows + row * 2 * kDim + kDim;
+        for (int i = 0; i < kDim / 16 / kVector; i++) {
+            for (int w = 0; w < kVector; w++)
+                keys.v[place][i * kVector + w] = 0u;
+            if (row < count)
+                paged_load_words<kVector>(keys.v[place] + i * kVector,
+                                          value + (i * 8 + g) * kVector * 2);
+        }
     }
 }
 

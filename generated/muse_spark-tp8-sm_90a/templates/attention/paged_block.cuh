@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of a verify step over the paged cache, then o-norm and gate.
+// What a block of attention over the paged cache does, wherever its queries come from: `From` is
+// PagedTensors (attention/paged) or PagedProduct (attention/front_paged), for which there are
+//     paged_row    a lane's channels of a query
+//     paged_gate   four channels of a gate
+//     paged_old    how many of a chunk's keys the cache holds when the launch may read it
+//     paged_renew  puts the others in
 //
 // A block serves one split of the visible keys for one slice (kTiles * 16 query rows) of one kv
 // head of one request. Its warps take turns at chunks of 16 keys; each keeps its own softmax state,
@@ -9,8 +14,8 @@
 // order, so the bits do not depend on who was last.
 //
 // Query rows of a kv head are ordered query * group + head. Scores are kept in powers of two.
-#ifndef LATHE_ATTENTION_PAGED_CUH
-#define LATHE_ATTENTION_PAGED_CUH
+#ifndef LATHE_ATTENTION_PAGED_BLOCK_CUH
+#define LATHE_ATTENTION_PAGED_BLOCK_CUH
 
 #include "attention/paged_tile.cuh"
 
@@ -24,6 +29,8 @@ struct PagedShape {
     static constexpr int kStride =
         C::kDim + 4; // floats of a row in shared memory, against conflicts
     static constexpr int kQuads = C::kDim / 4; // lanes of a row where a lane owns four channels
+    static constexpr int kAhead =
+        C::kTiles * C::kDim > 64 ? 1 : 2; // chunks of a warp that are under way
 };
 
 // What one block does. Chunks are numbered from the start of the context.
@@ -83,17 +90,18 @@ __device__ __forceinline__ int paged_head(const PagedWork &work, int query) {
     return row * C::kHeads + work.kv_head * Shape::kGroup + query % Shape::kGroup;
 }
 
-template <class C>
+template <class C, class From>
 __device__ __forceinline__ void paged_load_queries(PagedQueries<C::kDim> &tile, int number,
-                                                   const PagedWork &work, const bf16 *q) {
+                                                   const PagedWork &work, const From &from) {
     using Shape = PagedShape<C>;
+#pragma unroll
     for (int r = 0; r < 2; r++) {
         const int query = work.slice * Shape::kSliceRows + number * 16 + (int)lane_id() / 4 + 8 * r;
         const bool exists = query < Shape::kQueries;
         const int position = work.length - Shape::kQ + query / Shape::kGroup;
-        u32 words[C::kDim / 8] = {};
-        if (exists)
-            paged_load_row<C::kDim>(words, q + paged_head<C>(work, query) * C::kDim);
+        const int at = paged_head<C>(work, exists ? query : 0);
+        u32 words[C::kDim / 8];
+        paged_row(words, from, at / C::kHeads, at % C::kHeads);
         paged_start_row<C::kDim>(tile, r, words, exists ? position : -1);
     }
 }
@@ -107,10 +115,10 @@ __device__ __forceinline__ int paged_first(const PagedWork &work) {
 
 // Loads chunk number `turn` of the warp whose first is `first`. The pages of 32 turns are read at
 // once, one a lane.
-template <class C>
+template <class C, class From>
 __device__ __forceinline__ void paged_fetch(PagedKeys<C::kDim> &keys, int &pages, int first,
                                             int turn, int turns, const PagedWork &work,
-                                            const bf16 *cache, const int *table) {
+                                            const From &from, const int *table) {
     constexpr int kPageChunks = C::kPageTokens / kPagedChunk;
     const int chunk = first + turn * paged_turn<C>();
     if (turn % 32 == 0 && turn + (int)lane_id() < turns)
@@ -118,31 +126,64 @@ __device__ __forceinline__ void paged_fetch(PagedKeys<C::kDim> &keys, int &pages
     const i64 page = warp_shuffle(pages, (u32)turn % 32);
     const i64 token =
         (page * C::kKvHeads + work.kv_head) * C::kPageTokens + chunk % kPageChunks * kPagedChunk;
-    paged_load_keys<C::kDim>(keys, cache + token * C::kPacked);
+    paged_load_keys<C::kDim>(
+        keys, from.cache + token * C::kPacked,
+        paged_old(from, work.length - PagedShape<C>::kQ - chunk * kPagedChunk));
 }
 
-// One warp's share of the block's chunks. The next chunk is on its way while this one is used.
+// A warp's share of the block's chunks, and the first of them on their way.
 template <class C>
-__device__ __forceinline__ void paged_walk(PagedQueries<C::kDim> (&tiles)[C::kTiles],
-                                           const PagedWork &work, const bf16 *cache,
+struct PagedWalk {
+    int first, turns, pages;
+    PagedKeys<C::kDim> ahead[PagedShape<C>::kAhead];
+};
+
+template <class C, class From>
+__device__ __forceinline__ void paged_set_out(PagedWalk<C> &walk, const PagedWork &work,
+                                              const From &from, const int *table) {
+    walk.first = paged_first<C>(work);
+    walk.turns = (work.chunk_end - walk.first + paged_turn<C>() - 1) / paged_turn<C>();
+    walk.pages = 0;
+#pragma unroll
+    for (int i = 0; i < PagedShape<C>::kAhead; i++)
+        if (i < walk.turns)
+            paged_fetch<C>(walk.ahead[i], walk.pages, walk.first, i, walk.turns, work, from, table);
+}
+
+// The next chunk, number `turn`; the one kAhead later sets out.
+template <class C, class From>
+__device__ __forceinline__ void paged_next(PagedKeys<C::kDim> &keys, PagedWalk<C> &walk, int turn,
+                                           const PagedWork &work, const From &from,
                                            const int *table) {
+    constexpr int kAhead = PagedShape<C>::kAhead;
+    keys = walk.ahead[0];
+#pragma unroll
+    for (int i = 1; i < kAhead; i++)
+        walk.ahead[i - 1] = walk.ahead[i];
+    if (turn + kAhead < walk.turns)
+        paged_fetch<C>(walk.ahead[kAhead - 1], walk.pages, walk.first, turn + kAhead, walk.turns,
+                       work, from, table);
+}
+
+// Walks on to the end.
+template <class C, class From>
+__device__ __forceinline__ void paged_walk(PagedQueries<C::kDim> (&tiles)[C::kTiles],
+                                           PagedWalk<C> &walk, const PagedWork &work,
+                                           const From &from, const int *table) {
     constexpr int kQ = PagedShape<C>::kQ;
-    const int chunk = paged_first<C>(work);
-    const int turns = (work.chunk_end - chunk + paged_turn<C>() - 1) / paged_turn<C>();
-    PagedKeys<C::kDim> keys, next;
-    int pages = 0;
-    if (turns > 0)
-        paged_fetch<C>(next, pages, chunk, 0, turns, work, cache, table);
-    for (int turn = 0; turn < turns; turn++) {
-        keys = next;
-        if (turn + 1 < turns)
-            paged_fetch<C>(next, pages, chunk, turn + 1, turns, work, cache, table);
-        const int key = (chunk + turn * paged_turn<C>()) * kPagedChunk;
+    for (int turn = 0; turn < walk.turns; turn++) {
+        PagedKeys<C::kDim> keys;
+        paged_next<C>(keys, walk, turn, work, from, table);
+        const int key = (walk.first + turn * paged_turn<C>()) * kPagedChunk;
+        const int fresh = work.length - kQ - key; // the chunk's first key of this step
+        if (fresh < kPagedChunk)
+            paged_renew(keys, from, work.request * kQ, work.kv_head, work.slice == 0, -fresh, kQ);
         bool edge = key + kPagedChunk > work.length - kQ + 1; // some query does not see some key
         if constexpr (C::kWindow > 0)
             edge = edge || key < work.length - C::kWindow;
         const u32 spoilt = edge ? paged_hide_spoilt<C::kDim>(keys) : 0u;
         paged_pair_values<C::kDim>(keys);
+#pragma unroll
         for (int t = 0; t < C::kTiles; t++)
             paged_attend<C>(tiles[t], keys, key, edge, spoilt);
     }
@@ -197,11 +238,19 @@ __device__ __forceinline__ PagedPartial paged_fold_warps(int row, int quad, cons
     return total;
 }
 
+// Four channels of a query row's gate.
+template <class C, class From>
+__device__ __forceinline__ u32x2 paged_query_gate(const PagedWork &work, int query, int quad,
+                                                  const From &from) {
+    const int at = paged_head<C>(work, query < PagedShape<C>::kQueries ? query : 0);
+    return paged_gate(from, at / C::kHeads, at % C::kHeads, quad * 4);
+}
+
 // Normalises, applies o-norm and gate and writes four channels. Called by whole warps: a row's
 // lanes share its mean square. A row that saw no key is zero whatever its gate.
 template <class C>
 __device__ __forceinline__ void paged_finish(const PagedWork &work, int query, int quad,
-                                             const PagedPartial &total, const bf16 *gate, bf16 *y) {
+                                             const PagedPartial &total, u32x2 g, bf16 *y) {
     using Shape = PagedShape<C>;
     const float share = total.sum == 0.0f ? 0.0f : divide_f32(1.0f, total.sum);
     const float o[4] = {total.o.x * share, total.o.y * share, total.o.z * share, total.o.w * share};
@@ -212,7 +261,6 @@ __device__ __forceinline__ void paged_finish(const PagedWork &work, int query, i
         return;
     const float norm = rsqrt_f32(square / (float)C::kDim + (float)C::kEps);
     const int at = paged_head<C>(work, query) * C::kDim + quad * 4;
-    const u32x2 g = *(const u32x2 *)(gate + at);
     u32x2 out = {pack_bf16(o[0] * norm * sigmoid_f32(bf16_low(g.x)),
                            o[1] * norm * sigmoid_f32(bf16_high(g.x))),
                  pack_bf16(o[2] * norm * sigmoid_f32(bf16_low(g.y)),
@@ -275,36 +323,28 @@ __device__ __forceinline__ PagedPartial paged_fold_splits(int head, int quad, in
     return total;
 }
 
-template <class C>
-__device__ void paged_attention(const bf16 *q, const bf16 *cache, const int *block_tables,
-                                const int *seq_lens, const bf16 *gate, bf16 *y, float *partial_o,
-                                float *partial_sums, u32 *counters) {
+// The block's whole work. `walk` has set out; before this comes grid_wait().
+template <class C, class From>
+__device__ __forceinline__ void paged_block(const PagedWork &work, PagedWalk<C> &walk,
+                                            const From &from, const int *table, bf16 *y,
+                                            float *partial_o, float *partial_sums, u32 *counters) {
     using Shape = PagedShape<C>;
-    static_assert(C::kHeads % C::kKvHeads == 0, "every kv head serves as many query heads");
-    static_assert(C::kRows % C::kRequests == 0, "every request has as many rows");
-    static_assert(C::kPageTokens % kPagedChunk == 0, "a page holds whole chunks of 16 keys");
-    static_assert(C::kPacked == 2 * C::kDim, "a cache row is k, v");
-    static_assert(C::kOut == C::kHeads * C::kDim, "y holds every head");
-    static_assert(C::kMaxContext <= C::kTableWidth * C::kPageTokens, "the table holds the context");
-    static_assert(C::kSlices == Shape::kSlices, "one counter a slice");
-    grid_trigger();
-    grid_wait();
-
-    const PagedWork work = paged_divide<C>(seq_lens);
     if (work.split >= work.live) {
         if (work.split == 0)
             paged_write_zeros<C>(work, y);
         return;
     }
     PagedQueries<C::kDim> tiles[C::kTiles];
+#pragma unroll
     for (int t = 0; t < C::kTiles; t++)
-        paged_load_queries<C>(tiles[t], t, work, q);
-    paged_walk<C>(tiles, work, cache, block_tables + (i64)work.request * C::kTableWidth);
+        paged_load_queries<C>(tiles[t], t, work, from);
+    paged_walk<C>(tiles, walk, work, from, table);
 
     // Per warp and row: channels in `outputs`, largest score and sum of weights in `sums`.
     float *outputs = (float *)dynamic_shared();
     f32x2 *sums = (f32x2 *)(outputs + C::kWarps * Shape::kSliceRows * Shape::kStride);
     u32 *flag = (u32 *)(sums + C::kWarps * Shape::kSliceRows);
+#pragma unroll
     for (int t = 0; t < C::kTiles; t++) {
         const int row = (int)warp_id() * Shape::kSliceRows + t * 16 + (int)lane_id() / 4;
         paged_leave<C::kDim>(tiles[t], outputs + row * Shape::kStride, sums + row, Shape::kStride);
@@ -317,6 +357,7 @@ __device__ void paged_attention(const bf16 *q, const bf16 *cache, const int *blo
         const int quad = i % Shape::kQuads;
         const PagedPartial total = paged_fold_warps<C>(row, quad, outputs, sums);
         if (work.live == 1) {
+            const u32x2 gate = paged_query_gate<C>(work, first_query + row, quad, from);
             paged_finish<C>(work, first_query + row, quad, total, gate, y);
         } else if (first_query + row < Shape::kQueries) {
             const int at =
@@ -332,10 +373,22 @@ __device__ void paged_attention(const bf16 *q, const bf16 *cache, const int *blo
         const int query = first_query + i / Shape::kQuads;
         const int quad = i % Shape::kQuads;
         const int known = query < Shape::kQueries ? query : Shape::kQueries - 1;
+        const u32x2 gate = paged_query_gate<C>(work, query, quad, from);
         const PagedPartial total = paged_fold_splits<C>(paged_head<C>(work, known), quad, work.live,
                                                         partial_o, partial_sums);
         paged_finish<C>(work, query, quad, total, gate, y);
     }
+}
+
+template <class C>
+__device__ __forceinline__ void paged_check() {
+    static_assert(C::kHeads % C::kKvHeads == 0, "every kv head serves as many query heads");
+    static_assert(C::kRows % C::kRequests == 0, "every request has as many rows");
+    static_assert(C::kPageTokens % kPagedChunk == 0, "a page holds whole chunks of 16 keys");
+    static_assert(C::kPacked == 2 * C::kDim, "a cache row is k, v");
+    static_assert(C::kOut == C::kHeads * C::kDim, "y holds every head");
+    static_assert(C::kMaxContext <= C::kTableWidth * C::kPageTokens, "the table holds the context");
+    static_assert(C::kSlices == PagedShape<C>::kSlices, "one counter a slice");
 }
 
 #endif
