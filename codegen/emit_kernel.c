@@ -102,9 +102,12 @@ static void write_head(const lathe_plan *plan, const lathe_kernel *k, const lath
         lines[i + 1] = parameter(plan, k, i);
     const int indent = 4 + (int)strlen(entry) + 1;
     const bool below = (size_t)indent + widest_code(lines + 1, count) + 3 > COLUMNS;
+    const char *cluster =
+        t->cluster > 1 ? lathe_arena_print(arena, "__cluster_dims__(%" PRId64 ") ", t->cluster)
+                       : "";
     lines[0].code = lathe_arena_print(
-        arena, "extern \"C\" __global__ void __launch_bounds__(%" PRId64 ", %" PRId64 ")", t->block,
-        t->min_blocks);
+        arena, "extern \"C\" __global__ void %s__launch_bounds__(%" PRId64 ", %" PRId64 ")",
+        cluster, t->block, t->min_blocks);
     lines[0].comment = lathe_arena_print(arena, "// %" PRId64 " registers", t->registers);
     for (size_t i = 1; i <= count; i++)
         lines[i].code = below    ? lathe_arena_print(arena, "        %s", lines[i].code)

@@ -79,7 +79,8 @@ static lathe_scan_kernel *scan_kernel(const lathe_plan *plan, const lathe_kernel
                                   .args = provider->args,
                                   .arg_count = provider->arg_count,
                                   .threads = (uint32_t)tactic->block,
-                                  .min_blocks = (uint32_t)tactic->min_blocks};
+                                  .min_blocks = (uint32_t)tactic->min_blocks,
+                                  .cluster = (uint32_t)tactic->cluster};
     return kernel;
 }
 

@@ -151,6 +151,8 @@ static void write_tactic(const lathe_plan *plan, const lathe_kernel *k, size_t i
     const lathe_tactic *t = &k->tactics[index];
     lathe_text_print(out, "{\"block\": %" PRId64 ", \"constants\": ", t->block);
     write_constants(plan, k->provider, t->constants, true, out);
+    if (t->cluster > 1)
+        lathe_text_print(out, ", \"cluster\": %" PRId64, t->cluster);
     lathe_text_print(out, ", \"cooperative\": %s, \"entry\": \"%s\", \"file\": \"%s\", ",
                      t->cooperative ? "true" : "false", lathe_emit_entry(plan, k, index),
                      lathe_emit_file(plan->arena, k, index));

@@ -71,6 +71,7 @@ typedef struct {
     size_t arg_count;
     uint32_t threads;    /* first launch bound */
     uint32_t min_blocks; /* second launch bound; 0: absent */
+    uint32_t cluster;    /* blocks of a cluster; 0 or 1: none */
 } lathe_scan_kernel;
 
 typedef struct {

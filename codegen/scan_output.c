@@ -212,12 +212,17 @@ static int64_t read_bound(reader *r) {
 }
 
 typedef struct {
-    int64_t threads, min_blocks;
+    int64_t threads, min_blocks, cluster;
     int line;
 } bounds;
 
 static bounds read_bounds(reader *r) {
-    bounds b = {.line = line_here(r)};
+    bounds b = {.line = line_here(r), .cluster = 1};
+    if (accept(r, "__cluster_dims__")) {
+        expect(r, "(");
+        b.cluster = read_bound(r);
+        expect(r, ")");
+    }
     expect(r, "__launch_bounds__");
     expect(r, "(");
     b.threads = read_bound(r);
@@ -232,6 +237,10 @@ static void check_bounds(reader *r, const lathe_scan_kernel *k, const bounds *b)
         FIND(r, b->line,
              "launch bounds of %s are (%lld, %lld); step.json says (%u, %u), 0 where there is none",
              k->entry, (long long)b->threads, (long long)b->min_blocks, k->threads, k->min_blocks);
+    const uint32_t cluster = k->cluster > 1 ? k->cluster : 1;
+    if (b->cluster != cluster)
+        FIND(r, b->line, "%s has clusters of %lld; step.json says %u", k->entry,
+             (long long)b->cluster, cluster);
 }
 
 /* Reads one parameter and says how it is spelled: "const bf16 *x". */
@@ -320,7 +329,8 @@ static void read_entry(reader *r) {
     expect(r, "extern");
     expect(r, "\"C\"");
     expect(r, "__global__");
-    const bool early = !r->lost && lathe_token_is(peek(r), "__launch_bounds__");
+    const bool early = !r->lost && (lathe_token_is(peek(r), "__launch_bounds__") ||
+                                    lathe_token_is(peek(r), "__cluster_dims__"));
     bounds b = {0};
     if (early)
         b = read_bounds(r);
@@ -374,6 +384,7 @@ static void read_file(reader *r) {
 /* What prims.cuh is to a generated file: the types that arguments have, and the macros. */
 static const char prims[] =
     "#pragma once\n#define __device__\n#define __global__\n#define __launch_bounds__(...)\n"
+    "#define __cluster_dims__(...)\n"
     "#define __restrict__\nstruct bf16 {}; struct e4m3 {}; struct Mailbox {};\n"
     "typedef unsigned char u8; typedef unsigned short u16; typedef unsigned u32;\n"
     "typedef unsigned long long u64; typedef long long i64;\n";

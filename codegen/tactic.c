@@ -214,17 +214,34 @@ static void check_limits(const lathe_choice *choice, const lathe_tactic *t) {
                                t->name, t->registers, t->block, arch->name, arch->registers));
 }
 
+/* Eight is what every GPU that has clusters can start. */
+static void read_cluster(const lathe_choice *choice, const lathe_table *launch,
+                         lathe_tactic *tactic) {
+    lathe_arena *arena = lathe_lua_arena(choice->lua);
+    const lathe_where where = choice->provider->launch.where;
+    tactic->cluster = lathe_tree_integer_or(arena, launch, "cluster", 1, 8, 1);
+    if (tactic->grid[0] % tactic->cluster)
+        lathe_diag_fail(lathe_arena_diag(arena), where,
+                        "launch: cluster: found %" PRId64 ", allowed: a divisor of the %" PRId64
+                        " blocks along x",
+                        tactic->cluster, tactic->grid[0]);
+    if (tactic->cluster > 1 && tactic->cooperative)
+        lathe_diag_fail(lathe_arena_diag(arena), where,
+                        "launch: cluster: found with cooperative, allowed: one of them");
+}
+
 static void lay_out_launch(const lathe_choice *choice, lathe_tactic *tactic) {
     lathe_arena *arena = lathe_lua_arena(choice->lua);
     const lathe_provider *p = choice->provider;
     const lathe_node result = call(choice, &p->launch, tactic->constants, "launch");
     const lathe_table *t = lathe_tree_returned(arena, p->launch.where, "launch", &result);
-    lathe_tree_check(arena, t, "block cooperative grid registers shared", false);
+    lathe_tree_check(arena, t, "block cluster cooperative grid registers shared", false);
     read_grid(choice, t, tactic);
     tactic->block = lathe_tree_integer(arena, t, "block", 1, 1024);
     tactic->shared = lathe_tree_integer_or(arena, t, "shared", 0, INT32_MAX, 0);
     tactic->registers = lathe_tree_integer(arena, t, "registers", 16, 255);
     tactic->cooperative = lathe_tree_boolean_or(arena, t, "cooperative", false);
+    read_cluster(choice, t, tactic);
     if (tactic->block % 32)
         lathe_diag_fail(lathe_arena_diag(arena), p->launch.where,
                         "launch: block: found %" PRId64 ", allowed: a multiple of 32",

@@ -29,6 +29,7 @@ typedef struct {
     const char *name;       /* "kThreads=64" */
     lathe_bound *constants; /* all of the provider's */
     int64_t grid[3], block, shared, registers, min_blocks;
+    int64_t cluster; /* blocks along x that reach each other's shared memory; 1: none */
     bool cooperative;
 } lathe_tactic;
 

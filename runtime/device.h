@@ -21,6 +21,8 @@ typedef struct {
     uint32_t grid[3];
     uint32_t block;        /* threads */
     uint32_t shared_bytes; /* dynamic shared memory */
+    uint32_t cluster;      /* blocks along x that reach each other's shared memory; 0, 1: none.
+                              On CUDA the kernel's own code says so too */
     bool cooperative;      /* all blocks must be in flight together */
     bool early;            /* programmatic dependent launch on the predecessor in the stream */
     uint64_t ahead;        /* bit i: argument i is complete before early successors begin */
@@ -29,6 +31,7 @@ typedef struct {
 typedef struct {
     const char *name; /* "cuda", "host" */
     char arch[16];    /* "sm_90a", "host" */
+    int gpu;          /* its number in this process; -1: none */
     uint32_t multiprocessors;
     uint64_t memory_free;  /* bytes; UINT64_MAX: unknown */
     int cuda_major;        /* CUDA version that the driver knows; 0 for the host */

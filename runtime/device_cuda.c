@@ -361,6 +361,7 @@ static lathe_status open_context(cuda_device *d, int ordinal) {
     if (ordinal < 0 || ordinal >= count)
         return cuda_refuse(d, LATHE_NO_DEVICE, "CUDA device: found number %d, allowed: 0 to %d",
                            ordinal, count - 1);
+    d->base.info.gpu = ordinal;
     status = cuda_check(d, "cuDeviceGet", c->device_get(&d->device, ordinal));
     if (status == LATHE_OK)
         status =

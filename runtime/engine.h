@@ -31,6 +31,7 @@ struct lathe_engine {
     lathe_pool *pool;
     lathe_logger log;
     lathe_step_table *table;
+    bool crowded; /* another rank, a thread of this process, runs on this GPU */
     lathe_device *device;
     lathe_compiler *compiler; /* made when first needed */
     lathe_compiled *compiled; /* per kernel */

@@ -58,8 +58,9 @@ static bool resolve_launch(lathe_engine *e, const lathe_step_op *op, const place
     out->geometry = (lathe_geometry){.grid = {t->grid[0], t->grid[1], t->grid[2]},
                                      .block = t->block,
                                      .shared_bytes = t->shared_bytes,
+                                     .cluster = t->cluster,
                                      .cooperative = t->cooperative,
-                                     .early = op->early,
+                                     .early = op->early && !e->crowded,
                                      .ahead = ahead};
     out->value_count = k->arg_count;
     out->values = values;

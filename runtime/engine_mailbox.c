@@ -213,6 +213,19 @@ static void unmap_ranks(lathe_engine *e, void **mapped) {
     }
 }
 
+/* Launches that begin early stay on the GPU while they wait, and so do those behind them: where a
+ * kernel polls for a rank of the same GPU, they would take the room that this rank's kernels need.
+ * So ranks that share a GPU begin nothing early. */
+static void look_for_company(lathe_engine *e, const handle *handles) {
+    const lathe_place here = lathe_place_here();
+    e->crowded = false;
+    for (int r = 0; e->options.group && r < lathe_engine_world(e); ++r)
+        e->crowded = e->crowded || (r != e->options.rank && e->device->info.gpu >= 0 &&
+                                    handles[r].place.machine == here.machine &&
+                                    handles[r].place.process == here.process &&
+                                    handles[r].device->info.gpu == e->device->info.gpu);
+}
+
 /* Collective: what build does once and rejoin again. */
 static lathe_status meet(lathe_engine *e, const lathe_step_mailbox *m, char *memory, void **mapped,
                          handle *first) {
@@ -223,6 +236,7 @@ static lathe_status meet(lathe_engine *e, const lathe_step_mailbox *m, char *mem
         status = gather_handles(e, memory, handles);
     if (status != LATHE_OK)
         return status;
+    look_for_company(e, handles);
     status = reach_all(e, handles, mapped);
     if (m == &e->table->mailboxes[0])
         memcpy(first, handles, sizeof handles);

@@ -133,28 +133,65 @@ static void check_copy(host_thread *t, const void *to, const void *from, uint32_
                             i * 16);
 }
 
-static void bulk_load(void *to, const void *from, unsigned int bytes, unsigned long long *address) {
+static void send_off(host_thread *t, const host_copy *copy) {
     lathe_emulator *e = lathe_emu_active;
-    host_thread *t = e->current;
-    host_mbar *m = require(t, address, "bulk_load");
-    check_copy(t, to, from, bytes, m);
     if (e->copy_count == e->copy_room) {
         const int room = e->copy_room ? 2 * e->copy_room : 64;
         host_copy *copies = realloc(e->copies, (size_t)room * sizeof *copies);
         if (!copies)
-            lathe_emu_fault(t, "no memory for a bulk copy");
+            lathe_emu_fault(t, "no memory for a copy on its way");
         e->copies = copies;
         e->copy_room = room;
     }
-    lathe_emu_poison(e, to, bytes);
-    e->copies[e->copy_count++] = (host_copy){
+    lathe_emu_poison(e, copy->to, copy->bytes);
+    e->copies[e->copy_count++] = *copy;
+}
+
+static void bulk_load(void *to, const void *from, unsigned int bytes, unsigned long long *address) {
+    host_thread *t = lathe_emu_current();
+    host_mbar *m = require(t, address, "bulk_load");
+    check_copy(t, to, from, bytes, m);
+    const host_copy copy = {
         .block = t->block, .to = to, .from = from, .bytes = bytes, .mbar = (uint64_t *)address};
+    send_off(t, &copy);
+}
+
+/* The block that `number` of the thread's cluster is, as long as it is there. */
+static host_block *mate(host_thread *t, uint32_t number) {
+    const host_cluster *c = t->block->cluster;
+    if (!c || number >= c->blocks)
+        lathe_emu_fault(t, "cluster_send to block %u of a cluster of %u", number,
+                        c ? c->blocks : 1u);
+    host_block *b = c->block[number];
+    if (!b)
+        lathe_emu_fault(t, "cluster_send to block %u of the cluster, which has ended", number);
+    return b;
+}
+
+/* To the same place in that block's shared memory, and to the mbarrier at the same place. */
+static void cluster_send(unsigned int number, void *to, unsigned int word,
+                         unsigned long long *address) {
+    host_thread *t = lathe_emu_current();
+    host_block *b = mate(t, number);
+    if (!in_shared(t, to, 4) || !in_shared(t, address, 8) || (uintptr_t)to % 4 != 0)
+        lathe_emu_fault(t, "cluster_send to shared byte %lld, mbarrier at %lld, of %u",
+                        offset_of(t, to), offset_of(t, address), t->view.shared_bytes);
+    void *const place = b->shared + offset_of(t, address);
+    const host_mbar *m = find(b, place);
+    if (!m || !m->fenced)
+        lathe_emu_fault(t,
+                        "cluster_send to the mbarrier at shared byte %lld of block %u, which has "
+                        "not passed mbar_init() and mbar_init_fence()",
+                        offset_of(t, address), number);
+    const host_copy copy = {
+        .block = b, .to = b->shared + offset_of(t, to), .word = word, .bytes = 4, .mbar = place};
+    send_off(t, &copy);
 }
 
 void lathe_emu_land_copy(lathe_emulator *e, int index) {
     const host_copy c = e->copies[index];
     e->copies[index] = e->copies[--e->copy_count];
-    memcpy(c.to, c.from, c.bytes);
+    memcpy(c.to, c.from ? c.from : (const unsigned char *)&c.word, c.bytes);
     host_mbar *m = find(c.block, c.mbar);
     if (m) {
         m->bytes -= c.bytes;
@@ -174,5 +211,6 @@ void lathe_emu_fill_bulk(lathe_emulator_table *table) {
     table->mbar_arrive = mbar_arrive;
     table->mbar_wait = mbar_wait;
     table->bulk_load = bulk_load;
+    table->cluster_send = cluster_send;
     table->async_fence = async_fence;
 }

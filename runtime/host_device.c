@@ -384,6 +384,7 @@ lathe_status lathe_device_host_create(int rank, uint64_t seed, lathe_device **de
     h->base.ops = &ops;
     h->base.info.name = "host";
     snprintf(h->base.info.arch, sizeof h->base.info.arch, "host");
+    h->base.info.gpu = -1;
     h->base.info.multiprocessors = 2;
     h->base.info.memory_free = available_memory();
     snprintf(h->base.info.description, sizeof h->base.info.description,

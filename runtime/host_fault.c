@@ -41,6 +41,11 @@ static void describe(lathe_emulator *e, const host_thread *t) {
                b->warp[t->view.thread / WARP].arrived);
         break;
     case WAIT_BARRIER:
+        if (t->wait_id == CLUSTER_BARRIER) {
+            append(e, "cluster_sync (%u of %u threads are there)", b->cluster->barrier.arrived,
+                   b->cluster->threads);
+            break;
+        }
         append(e, "%s %u (%u of %u threads are there)",
                t->wait_id == 0 ? "block_sync, barrier" : "block_sync_named, barrier", t->wait_id,
                b->barrier[t->wait_id].arrived, b->barrier[t->wait_id].threads);

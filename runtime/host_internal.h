@@ -8,6 +8,8 @@
 #define WARP 32u
 #define LATHE_EMU_WINDOW 32 /* grids that are considered at once */
 #define BARRIERS 16
+#define CLUSTER_BARRIER BARRIERS /* among what a thread may wait for */
+#define MAX_CLUSTER 8u
 #define MBARRIERS 64
 #define THREAD_STORES 32
 #define BLOCK_STORES 256
@@ -16,6 +18,7 @@
 #define THREADS_IN_FLIGHT 4096u /* beyond it no further block starts, unless it must */
 
 typedef struct host_thread host_thread;
+typedef struct host_cluster host_cluster;
 typedef struct host_block host_block;
 typedef struct host_grid host_grid;
 
@@ -40,11 +43,12 @@ typedef struct {
     const host_grid *grid;
 } host_packet;
 
-/* A bulk copy on its way. */
+/* A bulk copy on its way, or a word sent to a block of the cluster. */
 typedef struct {
-    host_block *block;
+    host_block *block; /* that it goes to */
     unsigned char *to;
-    const unsigned char *from;
+    const unsigned char *from; /* NULL: `word` */
+    uint32_t word;
     uint32_t bytes;
     uint64_t *mbar;
 } host_copy;
@@ -119,8 +123,16 @@ typedef struct {
     host_thread *waiters;
 } host_mbar;
 
+/* Blocks that start together and reach each other's shared memory. */
+struct host_cluster {
+    uint32_t blocks, threads;
+    host_block *block[MAX_CLUSTER]; /* each until it is freed */
+    host_barrier barrier;
+};
+
 struct host_block {
     host_grid *grid;
+    host_cluster *cluster;       /* NULL: none */
     host_block *next, *previous; /* among those in flight */
     uint64_t serial;
     uint32_t index[3];

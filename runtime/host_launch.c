@@ -33,6 +33,18 @@ static bool reserve_ready(lathe_emulator *e, uint32_t threads) {
     return true;
 }
 
+static void leave_cluster(host_block *b) {
+    host_cluster *c = b->cluster;
+    bool any = false;
+    for (uint32_t i = 0; c && i < c->blocks; i++) {
+        if (c->block[i] == b)
+            c->block[i] = NULL;
+        any = any || c->block[i];
+    }
+    if (!any)
+        free(c);
+}
+
 static void block_free(lathe_emulator *e, host_block *b) {
     if (b->previous)
         b->previous->next = b->next;
@@ -40,6 +52,7 @@ static void block_free(lathe_emulator *e, host_block *b) {
         e->blocks = b->next;
     if (b->next)
         b->next->previous = b->previous;
+    leave_cluster(b);
     free(b->shared);
     free(b->touched);
     free(b->thread);
@@ -101,16 +114,19 @@ static void thread_start(lathe_emulator *e, host_block *b, host_thread *t, uint3
     lathe_emu_ready(e, t);
 }
 
-static bool block_start(lathe_emulator *e, host_grid *g) {
-    host_block *b = block_create(e, g, g->order[g->started]);
-    if (!b || !reserve_ready(e, e->in_flight + b->threads))
-        return out_of_memory(e);
+static void link_block(lathe_emulator *e, host_block *b) {
+    host_grid *g = b->grid;
     b->next = e->blocks;
     if (e->blocks)
         e->blocks->previous = b;
     e->blocks = b;
     g->started++;
     g->in_flight++;
+}
+
+static bool threads_start(lathe_emulator *e, host_block *b) {
+    if (!reserve_ready(e, e->in_flight + b->threads))
+        return out_of_memory(e);
     for (uint32_t i = 0; i < b->threads; i++) {
         host_thread *t = lathe_emu_thread_create(e);
         if (!t)
@@ -118,6 +134,37 @@ static bool block_start(lathe_emulator *e, host_grid *g) {
         e->in_flight++;
         thread_start(e, b, t, i);
     }
+    return true;
+}
+
+static uint32_t cluster_size(const host_grid *g) {
+    return g->from->geometry.cluster > 1 ? g->from->geometry.cluster : 1;
+}
+
+/* The next block, or all blocks of the next cluster, there before any of their threads runs. */
+static bool block_start(lathe_emulator *e, host_grid *g) {
+    const uint32_t size = cluster_size(g);
+    host_block *block[MAX_CLUSTER];
+    host_cluster *c = size > 1 ? calloc(1, sizeof *c) : NULL;
+    if (size > 1 && !c)
+        return out_of_memory(e);
+    for (uint32_t i = 0; i < size; i++) {
+        block[i] = block_create(e, g, g->order[g->started]);
+        if (!block[i]) {
+            if (i == 0)
+                free(c);
+            return out_of_memory(e);
+        }
+        link_block(e, block[i]);
+        block[i]->cluster = c;
+        if (c) {
+            c->block[c->blocks++] = block[i];
+            c->threads += block[i]->threads;
+        }
+    }
+    for (uint32_t i = 0; i < size; i++)
+        if (!threads_start(e, block[i]))
+            return false;
     return true;
 }
 
@@ -177,14 +224,18 @@ static bool shuffle_order(lathe_emulator *e, host_grid *g) {
     g->order = malloc(g->blocks * sizeof *g->order);
     if (!g->order)
         return out_of_memory(e);
-    for (uint32_t i = 0; i < g->blocks; i++)
-        g->order[i] = i;
-    for (uint32_t i = g->blocks; i > 1; i--) {
-        const uint32_t k = lathe_emu_pick(e, i);
-        const uint32_t swap = g->order[k];
-        g->order[k] = g->order[i - 1];
-        g->order[i - 1] = swap;
+    const uint32_t size = cluster_size(g);
+    uint32_t *const first = g->order; /* of each cluster, at every `size` places */
+    for (uint32_t i = 0; i < g->blocks; i += size)
+        first[i] = i;
+    for (uint32_t i = g->blocks / size; i > 1; i--) {
+        const uint32_t k = lathe_emu_pick(e, i) * size, last = (i - 1) * size;
+        const uint32_t swap = first[k];
+        first[k] = first[last];
+        first[last] = swap;
     }
+    for (uint32_t i = 0; i < g->blocks; i++)
+        g->order[i] = first[i / size * size] + i % size;
     return true;
 }
 
@@ -337,6 +388,8 @@ static bool prepare(lathe_emulator *e, const lathe_emulator_grid *grids, int cou
             return refuse(e, from, "a block has 1 to 1024 threads");
         if (from->argument_count > LATHE_EMULATOR_ARGUMENTS)
             return refuse(e, from, "more than 32 arguments");
+        if (shape->cluster > MAX_CLUSTER || (shape->cluster > 1 && shape->grid[0] % shape->cluster))
+            return refuse(e, from, "a cluster has 1 to 8 blocks, and divides the grid along x");
         if (shape->early && (from->before_count == 0 || shape->cooperative))
             return refuse(e, from, "an early launch needs a predecessor and is not co-operative");
         g->from = from;

@@ -68,6 +68,9 @@ static lathe_status check_launch(lathe_device *d, int stream, const lathe_kernel
     if (g->block == 0 || g->block > 1024 || !g->grid[0] || !g->grid[1] || !g->grid[2])
         return lathe_host_fail(d, LATHE_INVALID, "kernel %s: grid (%u, %u, %u) of %u threads",
                                kernel->name, g->grid[0], g->grid[1], g->grid[2], g->block);
+    if (g->cluster > 1 && (g->grid[0] % g->cluster || g->cooperative))
+        return lathe_host_fail(d, LATHE_INVALID, "kernel %s: clusters of %u in a grid of %u",
+                               kernel->name, g->cluster, g->grid[0]);
     if (g->early && g->cooperative)
         return lathe_host_fail(d, LATHE_INVALID, "kernel %s: early and co-operative", kernel->name);
     if (g->early && open_queue(host(d))->stream[stream].joined)

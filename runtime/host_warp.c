@@ -169,9 +169,22 @@ static void open_barrier(lathe_emulator *e, host_barrier *barrier) {
     lathe_emu_useful(e);
 }
 
+static void arrive(host_thread *t, host_barrier *barrier, uint32_t id, uint32_t threads) {
+    barrier->threads = threads;
+    lathe_emu_release(t);
+    t->next = barrier->waiters;
+    barrier->waiters = t;
+    t->wait = WAIT_BARRIER;
+    t->wait_id = id;
+    t->wait_object = barrier;
+    t->wait_parity = 0;
+    if (++barrier->arrived == threads)
+        open_barrier(lathe_emu_active, barrier);
+    lathe_emu_stop(t);
+}
+
 static void block_sync(unsigned int id, unsigned int threads, int whole_block) {
-    lathe_emulator *e = lathe_emu_active;
-    host_thread *t = e->current;
+    host_thread *t = lathe_emu_current();
     if (whole_block)
         threads = t->view.threads;
     else if (id == 0 || id >= BARRIERS || threads % WARP != 0 || threads == 0 ||
@@ -184,21 +197,22 @@ static void block_sync(unsigned int id, unsigned int threads, int whole_block) {
     if (barrier->arrived && barrier->threads != threads)
         lathe_emu_fault(t, "barrier %u for %u threads, while others wait at it for %u", id, threads,
                         barrier->threads);
-    barrier->threads = threads;
-    lathe_emu_release(t);
-    t->next = barrier->waiters;
-    barrier->waiters = t;
-    t->wait = WAIT_BARRIER;
-    t->wait_id = id;
-    t->wait_object = barrier;
-    t->wait_parity = 0;
-    if (++barrier->arrived == threads)
-        open_barrier(e, barrier);
-    lathe_emu_stop(t);
+    arrive(t, barrier, id, threads);
+}
+
+/* Without a cluster a block is its own. */
+static void cluster_sync(void) {
+    host_thread *t = lathe_emu_current();
+    host_cluster *c = t->block->cluster;
+    if (c)
+        arrive(t, &c->barrier, CLUSTER_BARRIER, c->threads);
+    else
+        block_sync(0, 0, 1);
 }
 
 void lathe_emu_fill_warp(lathe_emulator_table *table) {
     table->block_sync = block_sync;
+    table->cluster_sync = cluster_sync;
     table->warp_sync = warp_sync;
     table->shuffle = warp_shuffle;
     table->shuffle_xor = warp_shuffle_xor;

@@ -121,21 +121,30 @@ static bool read_grid(lathe_json *j, const json_t *object, uint32_t grid[3]) {
 }
 
 static bool read_tactic(lathe_json *j, const json_t *value, lathe_step_tactic *t) {
-    int64_t block, shared, registers;
+    int64_t block, shared, registers, cluster = 1;
     if (!lathe_json_object(j, value,
-                           "name file entry grid block shared registers cooperative? constants?") ||
+                           "name file entry grid block shared registers cluster? cooperative? "
+                           "constants?") ||
         !lathe_json_name(j, value, "name", LATHE_NAME_TEXT, &t->name) ||
         !lathe_json_name(j, value, "file", LATHE_NAME_FILE, &t->file) ||
         !lathe_json_name(j, value, "entry", LATHE_NAME_IDENTIFIER, &t->entry) ||
         !read_grid(j, value, t->grid) || !lathe_json_int(j, value, "block", 1, 1024, &block) ||
         !lathe_json_int(j, value, "shared", 0, 1 << 20, &shared) ||
         !lathe_json_int(j, value, "registers", 0, 255, &registers) ||
+        (json_object_get(value, "cluster") &&
+         !lathe_json_int(j, value, "cluster", 1, 8, &cluster)) ||
         !lathe_json_bool(j, value, "cooperative", &t->cooperative) ||
         !read_constants(j, value, &t->constants, &t->constant_count))
         return false;
     t->block = (uint32_t)block;
     t->shared_bytes = (uint32_t)shared;
     t->registers = (uint32_t)registers;
+    t->cluster = (uint32_t)cluster;
+    if (t->grid[0] % t->cluster)
+        return lathe_json_fail_at(j, "cluster", "found %u, which does not divide the grid's %u",
+                                  t->cluster, t->grid[0]);
+    if (t->cluster > 1 && t->cooperative)
+        return lathe_json_fail_at(j, "cluster", "found %u on a cooperative kernel", t->cluster);
     return true;
 }
 

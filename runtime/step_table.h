@@ -148,6 +148,7 @@ typedef struct {
     uint32_t block;
     uint32_t shared_bytes;
     uint32_t registers; /* declared cap per thread; 0: none */
+    uint32_t cluster;   /* blocks along x that form a cluster; 1: none */
     bool cooperative;
     int constant_count;
     const lathe_step_constant *constants;

@@ -25,6 +25,8 @@ static const char help[] =
     "  --samples N        replays of each step with a kernel left out  [200]\n"
     "  --kernel TEXT      leave out only kernels whose name holds TEXT\n"
     "  --step             leave no kernel out: whole step and layers only\n"
+    "  --versus DIR       time the step in turn with that of another directory, and nothing else\n"
+    "  --pairs N          of --replays of each, with --versus  [20]\n"
     "  --record FILE      write a record\n"
     "  --against FILE     ratios to an earlier record\n"
     "  --json             the record on standard output instead of tables\n"
@@ -72,6 +74,8 @@ static int parse(int argc, char **argv, lathe_bench_options *o) {
         {.name = "--deployment", .text = &o->deployment, .may_be_empty = true},
         {.name = "--cache", .text = &o->cache},
         {.name = "--kernel", .text = &o->kernel},
+        {.name = "--versus", .text = &o->versus},
+        {.name = "--pairs", .number = &o->pairs, .least = 1, .most = 100000},
         {.name = "--record", .text = &o->record},
         {.name = "--against", .text = &o->against},
         {.name = "--device",
@@ -101,12 +105,15 @@ static int parse(int argc, char **argv, lathe_bench_options *o) {
 
 int lathe_bench_options_parse(int argc, char **argv, lathe_bench_options *o) {
     *o = (lathe_bench_options){
-        .layers = 12, .replays = 1000, .sets = 5, .samples = 200, .timeout_ms = 10000};
+        .layers = 12, .replays = 1000, .sets = 5, .samples = 200, .pairs = 20, .timeout_ms = 10000};
     const int status = parse(argc, argv, o);
     if (status != 0)
         return status;
     if (o->sets > o->replays)
         return refuse("--sets", "more than --replays", "at most a set a replay");
+    if (o->versus && (o->json || o->record || o->against || o->kernel))
+        return refuse("--versus with", "another report",
+                      "neither --json, --record, --against nor --kernel");
     if (o->step_only && o->kernel)
         return refuse("--kernel with", "--step", "one of them");
     return 0;

@@ -24,6 +24,8 @@ typedef struct {
     const char *kernel;  /* part of the names of the kernels to be left out; NULL: all */
     const char *record;  /* file to write, or NULL */
     const char *against; /* file of an earlier record, or NULL */
+    const char *versus;  /* another generated directory of the same step; NULL: none */
+    int64_t pairs;       /* of replays of both */
     const char *cache;
     int64_t context; /* tokens of every request */
     int64_t layers;  /* the first so many; 0: all */

@@ -7,6 +7,7 @@
 
 #include "bench_ceiling.h"
 #include "bench_engine.h"
+#include "bench_pairs.h"
 #include "bench_record.h"
 #include "bench_report.h"
 #include "bench_run.h"
@@ -150,7 +151,9 @@ int lathe_cmd_bench(int argc, char **argv) {
     if (!b)
         return fail(LATHE_NO_MEMORY, "no memory");
     const int parsed = lathe_bench_options_parse(argc, argv, &b->e.o);
-    const int status = parsed != 0 ? parsed - 1 : run(b);
+    const int status = parsed != 0     ? parsed - 1
+                       : b->e.o.versus ? lathe_bench_versus(&b->e, stdout)
+                                       : run(b);
     clean_up(b);
     return status;
 }

@@ -31,6 +31,9 @@ static const char help[] =
     "  --steps N          tokens to print\n"
     "  --draft FILE       proposed tokens for what is printed, by place (-1: none): fewer steps, "
     "the same tokens\n"
+    "  --experts full|ep  expert-TP slices cut from full weights, or made by all ranks together "
+    "out of whole\n"
+    "                     experts, of which each holds its share  [full]\n"
     "  --logits FILE      write the logits of every token printed, .npy f4 [N, vocabulary]\n"
     "  --device cuda|host [host]\n"
     "  --schedule S       seed of the host device's schedule  [1]\n"
@@ -46,6 +49,7 @@ typedef struct {
     const char *logits; /* .npy to write, or NULL */
     const char *cache;
     lathe_device_kind device;
+    bool experts_by_rank;
     int64_t steps;
     int64_t schedule; /* seed of the host device */
 } options;
@@ -80,6 +84,10 @@ static int parse(int argc, char **argv, options *o) {
         {.name = "--logits", .text = &o->logits},
         {.name = "--cache", .text = &o->cache},
         {.name = "--schedule", .number = &o->schedule},
+        {.name = "--experts",
+         .take = lathe_take_experts,
+         .to = &o->experts_by_rank,
+         .allowed = "full, ep"},
         {.name = "--device", .take = take_device, .to = &o->device, .allowed = "cuda, host"},
         {0}};
     const lathe_command_line line = {.command = "generate",
@@ -138,10 +146,13 @@ static lathe_status read_tokens(generation *g) {
 static lathe_status build(generation *g) {
     lathe_weights weights[LATHE_GROUP_MAX];
     lathe_weight_source sources[LATHE_GROUP_MAX];
+    lathe_expert_shards shards[LATHE_GROUP_MAX];
     const lathe_step_table *table = lathe_engine_table(g->ranks.engines[0]);
     for (int rank = 0; rank < g->ranks.count; ++rank) {
         weights[rank] = (lathe_weights){table, rank, g->weights.reader};
         sources[rank] = lathe_weights_source(&weights[rank]);
+        shards[rank] = (lathe_expert_shards){rank, g->ranks.count, 0};
+        sources[rank].experts = g->o.experts_by_rank ? &shards[rank] : NULL;
     }
     return lathe_ranks_build(&g->ranks, sources, g->message, sizeof g->message);
 }

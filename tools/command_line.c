@@ -134,3 +134,9 @@ int lathe_command_line_parse(const lathe_command_line *line, int argc, char **ar
     }
     return require(line, given);
 }
+
+bool lathe_take_experts(const char *value, void *to) {
+    const bool by_rank = strcmp(value, "ep") == 0;
+    *(bool *)to = by_rank;
+    return by_rank || strcmp(value, "full") == 0;
+}

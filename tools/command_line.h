@@ -45,6 +45,9 @@ typedef struct {
 /* Returns 0 to go on, else prints why (or the help) and returns the exit status plus one. */
 int lathe_command_line_parse(const lathe_command_line *line, int argc, char **argv);
 
+/* For `take`: "ep" (true) or "full" (false) to a bool. */
+bool lathe_take_experts(const char *value, void *to);
+
 /* Prints "lathe COMMAND: WHAT 'FOUND'; allowed: ALLOWED" (FOUND may be NULL) and returns
  * LATHE_EXIT_USAGE plus one. */
 int lathe_command_line_refuse(const char *command, const char *what, const char *found,

@@ -85,12 +85,6 @@ static bool take_inject(const char *text, void *to) {
     return lathe_inject_parse(text, to);
 }
 
-static bool take_experts(const char *text, void *to) {
-    const bool by_rank = strcmp(text, "ep") == 0;
-    *(bool *)to = by_rank;
-    return by_rank || strcmp(text, "full") == 0;
-}
-
 static int parse(int argc, char **argv, lathe_run_options *o) {
     int64_t seed = 1, schedule = 1;
     const lathe_option options[] = {
@@ -119,7 +113,7 @@ static int parse(int argc, char **argv, lathe_run_options *o) {
         {.name = "--device", .take = take_device, .to = &o->device, .allowed = "cuda, host"},
         {.name = "--noise", .take = take_noise, .to = &o->noise, .allowed = "a number from 0 to 1"},
         {.name = "--experts",
-         .take = take_experts,
+         .take = lathe_take_experts,
          .to = &o->experts_by_rank,
          .allowed = "full, ep"},
         {.name = "--inject",

@@ -11,8 +11,9 @@ struct EmbedLookup1x1 {
     static constexpr int kVocab = 50512;  // layouts/muse_spark_model.lua:290, embed[0]
     static constexpr int kHidden = 8192;  // layouts/muse_spark_model.lua:290, embed[1]
     static constexpr float kEps = 1e-05f; // layouts/muse_spark_model.lua:606, eps of embed.norm
-    static constexpr int kThreads = 512;  // templates/boundary/rows.lua:121, rule
-    static constexpr int kGroup = 4;      // templates/boundary/rows.lua:121, rule
+    static constexpr int kRanks = 4;      // layouts/muse_spark.lua:21, tp
+    static constexpr int kThreads = 512;  // templates/boundary/rows.lua:196, rule
+    static constexpr int kGroup = 4;      // templates/boundary/rows.lua:196, rule
 };
 
 extern "C" __global__ void __launch_bounds__(512, 1) // 128 registers

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * x = r16(rms(s) * (center + gain)). One block per row; the row stays in registers between the two
+ * x = r16(rms(s) * (center + gain)). kBlocks blocks a row, which stays in registers between the two
  * passes. */
 #ifndef LATHE_BOUNDARY_NORM_CUH
 #define LATHE_BOUNDARY_NORM_CUH
@@ -8,28 +8,30 @@
 
 template <class C>
 __device__ void norm(const float *s, const bf16 *gain, bf16 *x) {
-    using Shape = RowShape<C::kHidden, C::kThreads>;
-    static_assert(C::kRows > 0, "one block per row");
-    float *const scratch = reinterpret_cast<float *>(dynamic_shared());
-    const long long row = static_cast<long long>(block_id()) * C::kHidden;
+    using Shape = RowShape<C::kHidden, C::kThreads, C::kBlocks>;
+    static_assert(C::kRows > 0, "kBlocks blocks a row");
+    const int start = row_part<Shape>() * Shape::kOctets * 8;
+    const long long at = static_cast<long long>(row_number<Shape>()) * C::kHidden + start;
 
     u32x4 weight[Shape::kPerThread];
 #pragma unroll
     for (int i = 0; i < Shape::kPerThread; i++)
         if (row_has<Shape>(row_octet<C::kThreads>(i)))
-            weight[i] = load_weight16(gain + row_octet<C::kThreads>(i) * 8);
+            weight[i] = load_weight16(gain + start + row_octet<C::kThreads>(i) * 8);
+    row_open<Shape>(dynamic_shared());
     grid_trigger();
     grid_wait();
 
     Octet value[Shape::kPerThread];
-    float squares = 0.0f;
+    float sums[4] = {};
 #pragma unroll
     for (int i = 0; i < Shape::kPerThread; i++)
         if (row_has<Shape>(row_octet<C::kThreads>(i))) {
-            value[i] = octet_load(s + row + row_octet<C::kThreads>(i) * 8);
-            squares += octet_square_sum(value[i]);
+            value[i] = octet_load(s + at + row_octet<C::kThreads>(i) * 8);
+            sums[0] += octet_square_sum(value[i]);
         }
-    const float mean = row_sum<C::kThreads>(squares, scratch) / static_cast<float>(C::kHidden);
+    row_sums<Shape>(sums, dynamic_shared(), 0);
+    const float mean = sums[0] / static_cast<float>(C::kHidden);
     const float scale = rsqrt_f32(mean + static_cast<float>(C::kEps));
 
 #pragma unroll
@@ -40,7 +42,7 @@ __device__ void norm(const float *s, const bf16 *gain, bf16 *x) {
 #pragma unroll
             for (int j = 0; j < 8; j++)
                 out.v[j] = value[i].v[j] * scale * (w.v[j] + static_cast<float>(C::kCenter));
-            octet_store_bf16(x + row + row_octet<C::kThreads>(i) * 8, octet_to_bf16(out));
+            octet_store_bf16(x + at + row_octet<C::kThreads>(i) * 8, octet_to_bf16(out));
         }
 }
 

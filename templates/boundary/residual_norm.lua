@@ -14,20 +14,20 @@ table.insert(args, 3, arg "branch_columns" { dir = "in", dtype = "bf16", form = 
                                              port = ports })
 
 return provider "boundary/residual_norm" {
-    doc = "s_out = alpha s + beta rms(branch (center + gain)); x = r16(rms(s_out) (center + gain)); one block per row. "
+    doc = "s_out = alpha s + beta rms(branch (center + gain)); x = r16(rms(s_out) (center + gain)). "
         .. "Partials are summed in fp32 from +0, ascending, and rounded to bf16 once",
     parts = { { "rank_sum", "residual", "norm" }, { "gather", "residual", "norm" }, { "residual", "norm" } },
     entry = "residual_norm",
     constants = constants,
     args = args,
-    launch = function(c) return { grid = { c.kRows, 1, 1 }, block = c.kThreads, shared = 256, registers = rows.registers(c) } end,
+    launch = function(c) return rows.split_launch(c, 0, rows.registers(c, c.kBlocks)) end,
     cost = function(c)
         local n = c.kRows * c.kHidden
         return { bytes = n * (rows.branch_bytes(c) + 10 + 4 * c.kHasAux) + c.kHidden * (10 + 2 * c.kHasBranchGain),
                  operations = n * (14 + c.kSplits) }
     end,
-    tactics = rows.tactics,
-    default = rows.default,
+    tactics = rows.split_tactics,
+    default = rows.split_default,
     unsupported = function(c, arch)
         local reason = alone(arch, { "rank_sum", "gather" })
         if reason then
@@ -37,7 +37,7 @@ return provider "boundary/residual_norm" {
             return "the ranks' columns must make the width in multiples of 8, found " .. c.kRanks .. " times " .. c.kColumns
                 .. " of " .. c.kHidden
         end
-        return rows.unsupported(c)
+        return rows.split_unsupported(c)
     end,
     early = true,
     triggers = true,

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- What the row kernels of this folder share: one block per row, eight neighbouring elements (an octet) at a time.
+-- What the row kernels share: a row is the work of one block, or of a cluster of blocks, eight neighbouring elements (an octet) at a time.
 local rows = {}
 
 -- Threads that leave each about one octet; more would idle.
@@ -17,11 +17,70 @@ function rows.tactics(c)
     return list
 end
 
+-- Threads of each of `blocks` blocks of a row, about one octet for each, or `per` of them.
+local function threads_of(c, blocks, per)
+    local octets = c.kHidden // 8 // blocks
+    return math.min(1024, math.max(32, (octets + per * 32 - 1) // (per * 32) * 32))
+end
+
+-- Most blocks of a row: a multiprocessor moves only so much at a time, but a block of less than 16 octets is not worth its sum.
+local function most_blocks(c)
+    local blocks = 8
+    while blocks > 1 and (c.kHidden // 8 % blocks ~= 0 or c.kHidden // 8 // blocks < 16) do
+        blocks = blocks // 2
+    end
+    return blocks
+end
+
+-- Tactics of a row that is split over the blocks of a cluster.
+function rows.split_tactics(c)
+    local list, seen = {}, {}
+    local blocks = most_blocks(c)
+    while blocks >= 1 do
+        for _, per in ipairs { 1, 2 } do
+            local t = { kBlocks = blocks, kThreads = threads_of(c, blocks, per) }
+            local name = t.kBlocks * 2048 + t.kThreads
+            if not seen[name] then
+                seen[name] = true
+                list[#list + 1] = t
+            end
+        end
+        blocks = blocks // 2
+    end
+    return list
+end
+
+-- Two octets a thread where nothing is waited for: half the warps have half the partials to add.
+function rows.split_default(c)
+    local blocks = most_blocks(c)
+    return { kBlocks = blocks, kThreads = threads_of(c, blocks, 2) }
+end
+
 -- Registers of a thread that holds `per` octets of a gated residual: weights, stream and branch of each.
-function rows.registers(c)
-    local per = (c.kHidden // 8 + c.kThreads - 1) // c.kThreads
-    local need = per <= 1 and 64 or per == 2 and 128 or per == 3 and 168 or 255
+function rows.registers(c, blocks)
+    local per = (c.kHidden // 8 // blocks + c.kThreads - 1) // c.kThreads
+    local need = per <= 1 and 96 or per == 2 and 128 or per == 3 and 168 or 255
     return math.min(need, 65536 // c.kThreads // 8 * 8)
+end
+
+-- Shared memory of row_sums(): two rounds of four sums, a partial of each from every warp (boundary/row.cuh).
+function rows.sum_bytes(c)
+    local partials = c.kThreads // 32 * c.kBlocks
+    return 16 + 2 * 4 * 4 * ((partials + 31) // 32 * 32 + 8)
+end
+
+function rows.threads_constant()
+    return const "kThreads" { type = "int", tactic = true, min = 32, max = 1024, doc = "threads of a block" }
+end
+
+function rows.blocks_constant()
+    return const "kBlocks" { type = "int", tactic = true, min = 1, max = 8, doc = "blocks of a row, a cluster where they are several" }
+end
+
+-- The launch of rows over clusters; `shared` bytes stand before those of the sums.
+function rows.split_launch(c, shared, registers)
+    return { grid = { c.kRows * c.kBlocks, 1, 1 }, cluster = c.kBlocks, block = c.kThreads,
+             shared = shared + rows.sum_bytes(c), registers = registers }
 end
 
 function rows.default(c)
@@ -31,6 +90,13 @@ end
 function rows.unsupported(c)
     if c.kHidden % 8 ~= 0 then
         return "the width must be a multiple of 8, found " .. c.kHidden
+    end
+end
+
+-- The same of rows over clusters: each block has whole octets.
+function rows.split_unsupported(c)
+    if c.kHidden % (8 * (c.kBlocks or 1)) ~= 0 then
+        return "the width must be a multiple of " .. 8 * (c.kBlocks or 1) .. ", found " .. c.kHidden
     end
 end
 
@@ -46,7 +112,8 @@ function rows.stream_constants()
         const "kEps" { type = "float", min = 1e-30, from = "norm.eps", doc = "of the norm of the stream" },
         const "kCenter" { type = "int", from = "norm.center", min = 0, max = 1, doc = "gain after the norm is center + w" },
         const "kHasAux" { type = "int", has = "aux", doc = "1 where the updated stream is also kept" },
-        const "kThreads" { type = "int", tactic = true, min = 32, max = 1024, doc = "threads of a row" },
+        rows.threads_constant(),
+        rows.blocks_constant(),
     }
 end
 
@@ -94,23 +161,31 @@ function rows.residual_args(branch, ports)
 end
 
 -- The packets of kGroup ranks come on top of what a local boundary holds.
-function rows.exchange_registers(c)
-    return math.min(rows.registers(c) + 16 * c.kGroup, 65536 // c.kThreads // 8 * 8, 255)
+function rows.exchange_registers(c, blocks)
+    return math.min(rows.registers(c, blocks) + 16 * math.min(c.kGroup, c.kRanks), 65536 // c.kThreads // 8 * 8, 255)
 end
 
 -- A tactic of an exchange: how many ranks are polled together.
 local function with_group(t, group)
-    return { kThreads = t.kThreads, kGroup = group }
+    return { kThreads = t.kThreads, kBlocks = t.kBlocks, kGroup = group }
 end
 
-function rows.exchange_tactics(c)
+local function with_groups(tactics)
     local list = {}
-    for _, t in ipairs(rows.tactics(c)) do
+    for _, t in ipairs(tactics) do
         for _, group in ipairs { 4, 2, 8 } do
             list[#list + 1] = with_group(t, group)
         end
     end
     return list
+end
+
+function rows.exchange_tactics(c)
+    return with_groups(rows.tactics(c))
+end
+
+function rows.split_exchange_tactics(c)
+    return with_groups(rows.split_tactics(c))
 end
 
 -- Bytes read per element of the branch.
@@ -120,6 +195,16 @@ end
 
 function rows.exchange_default(c)
     return with_group({ kThreads = math.min(rows.default(c).kThreads, 512) }, 4) -- with 1024 threads the packets spill
+end
+
+-- One octet a thread: each waits for its own packets.
+function rows.split_exchange_default(c)
+    local blocks = most_blocks(c)
+    return with_group({ kBlocks = blocks, kThreads = threads_of(c, blocks, 1) }, 8)
+end
+
+function rows.ranks_constant()
+    return const "kRanks" { type = "int", ranks = true, doc = "ranks" }
 end
 
 return rows

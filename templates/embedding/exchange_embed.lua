@@ -12,6 +12,7 @@ return provider "embedding/exchange_embed" {
         const "kVocab" { type = "int", min = 1, max = 2147483647, doc = "rows of a rank's shard of the table" },
         const "kHidden" { type = "int", min = 8, max = 65536, doc = "width of the stream" },
         const "kEps" { type = "float", min = 1e-30, from = "embed_norm.eps", doc = "added to the mean of squares" },
+        const "kRanks" { type = "int", ranks = true, doc = "ranks" },
         const "kThreads" { type = "int", tactic = true, min = 32, max = 1024, doc = "threads of a row" },
         const "kGroup" { type = "int", tactic = true, min = 1, max = 16, doc = "ranks polled together" },
     },
@@ -23,7 +24,7 @@ return provider "embedding/exchange_embed" {
         arg "mailbox" { dir = "mailbox", exchange = "embed", bytes = function(c) return 2 * c.kRows * c.kHidden end },
     },
     launch = function(c)
-        return { grid = { c.kRows, 1, 1 }, block = c.kThreads, shared = 384, registers = rows.exchange_registers(c) }
+        return { grid = { c.kRows, 1, 1 }, block = c.kThreads, shared = 384, registers = rows.exchange_registers(c, 1) }
     end,
     cost = function(c) return { bytes = c.kRows * c.kHidden * 8, operations = c.kRows * c.kHidden * 5 } end,
     tactics = rows.exchange_tactics,

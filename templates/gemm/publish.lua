@@ -15,7 +15,7 @@ local function published(columns, form)
 end
 
 return provider "gemm/publish" {
-    doc = "y[rows, n] = x[rows, k] w[n, k]^T, fp32 accumulation, rounded to bf16 and written into every rank's mailbox; NaN is 0x7fc0",
+    doc = "y[rows, n] = x[rows, k] w[n, k]^T, fp32 accumulation, rounded to bf16 and written into every rank's mailbox; NaN is 0x7fff",
     parts = { "gemm" },
     entry = "publish_gemm",
     constants = {

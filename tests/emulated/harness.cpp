@@ -122,6 +122,9 @@ void Kernel::launch(std::vector<uint32_t> grid, uint32_t threads, uint32_t share
     state->geometry.block = threads;
     state->geometry.shared_bytes = shared_bytes;
 }
+void Kernel::cluster(unsigned blocks) {
+    state->geometry.cluster = blocks;
+}
 void Kernel::cooperative() {
     state->geometry.cooperative = true;
 }

@@ -158,6 +158,7 @@ class Kernel {
 
     void launch(std::vector<uint32_t> grid, uint32_t threads, uint32_t shared_bytes);
     void cooperative();
+    void cluster(unsigned blocks); // along x
     void early();
     void ahead(const char *name);
     void repeat(int launches);

@@ -10,8 +10,16 @@ using namespace mailboxes;
 
 struct Common {
     static constexpr int kBranchCenter = 1, kCenter = 1, kBf16Each = 0;
+    static constexpr int kBlocks = 1; // of a row
     static constexpr float kEps = 1e-5f, kBranchEps = 1e-8f;
 };
+// The same for so many ranks.
+template <class C, int kRanks_>
+struct Of : C {
+    static constexpr int kRanks = kRanks_;
+};
+template <class C>
+constexpr unsigned kShared = 128 + 16 + 32 * RowShape<C::kHidden, C::kThreads, C::kBlocks>::kPitch;
 struct Tiny : Common {
     static constexpr int kRows = 1, kHidden = 64, kColumns = 64, kSplits = 0;
     static constexpr int kHasBranchGain = 0, kHasAux = 0, kThreads = 32, kGroup = 4;
@@ -37,6 +45,19 @@ struct Summed : Common {
     static constexpr int kHasBranchGain = 0, kHasAux = 1, kThreads = 32, kGroup = 4;
 };
 struct SummedEach : Summed {
+    static constexpr int kBf16Each = 1;
+};
+struct Clustered : Common { // rows over clusters
+    static constexpr int kRows = 2, kHidden = 1024, kColumns = 1024, kSplits = 0, kBlocks = 4;
+    static constexpr int kHasBranchGain = 1, kHasAux = 1, kThreads = 32, kGroup = 8;
+};
+struct ClusteredColumns : Common { // fewer packets than blocks times threads, and not as many each
+    static constexpr int kRows = 3, kHidden = 640, kColumns = 160, kSplits = 9, kBlocks = 8;
+    static constexpr int kHasBranchGain = 1, kHasAux = 0, kThreads = 32, kGroup = 2;
+};
+struct ClusteredEach : Common { // more than an octet a thread
+    static constexpr int kRows = 2, kHidden = 1296, kColumns = 1296, kSplits = 2, kBlocks = 2;
+    static constexpr int kHasBranchGain = 0, kHasAux = 1, kThreads = 32, kGroup = 2;
     static constexpr int kBf16Each = 1;
 };
 struct OddEach : Odd { // rounded after every addition
@@ -65,7 +86,7 @@ template <class C>
 static void describe(Kernel &k, int exchanges, int rows, uint64_t timeout_ns = 10000000000) {
     LATHE_CONSTANTS(k, C, kHidden, kColumns, kSplits, kBranchEps, kBranchCenter, kHasBranchGain,
                     kEps, kCenter, kHasAux, kThreads, kGroup);
-    LATHE_CONSTANTS(k, C, kBf16Each);
+    LATHE_CONSTANTS(k, C, kBf16Each, kBlocks, kRanks);
     k.constant("kRows", rows, true);
     k.in("s", {rows, C::kHidden}).normal(0.1, 1);
     k.in("alpha", {C::kHidden}).uniform(0.03, 1);
@@ -82,13 +103,15 @@ static void describe(Kernel &k, int exchanges, int rows, uint64_t timeout_ns = 1
         k.null("aux");
     k.out("x", {rows, C::kHidden});
     k.mailbox("mailbox", 2 * C::kRows * C::kColumns, timeout_ns);
-    k.launch({C::kRows}, C::kThreads, 384);
+    k.launch({C::kRows * C::kBlocks}, C::kThreads, kShared<C>);
+    k.cluster(C::kBlocks);
     k.repeat(exchanges);
     k.early();
 }
 
 template <class C>
-static void check(const char *name, int ranks, int exchanges, int seeds) {
+static void check(const char *name, int exchanges, int seeds) {
+    constexpr int ranks = C::kRanks;
     static_assert(C::kSplits == 0, "partials of several exchanges do not lie in a row");
     const int rows = exchanges * C::kRows;
     Kernel k(name, rotating<C>, lathe_ref_boundary_exchange_residual_norm);
@@ -102,7 +125,8 @@ static void check(const char *name, int ranks, int exchanges, int seeds) {
 }
 
 template <class C>
-static void check_partials(const char *name, int ranks) {
+static void check_partials(const char *name) {
+    constexpr int ranks = C::kRanks;
     Kernel k(name, exchange_residual_norm<C>, lathe_ref_boundary_exchange_residual_norm);
     k.ranks(ranks);
     k.null("branch");
@@ -114,6 +138,7 @@ static void check_partials(const char *name, int ranks) {
 
 template <class C>
 static void check_payload() {
+    static_assert(C::kRanks == 2, "of two ranks");
     Kernel k("payload of NaN", exchange_residual_norm<C>,
              lathe_ref_boundary_exchange_residual_norm);
     u16 branch[C::kRows * C::kColumns];
@@ -143,8 +168,9 @@ static void without_rank_1(const bf16 *branch, const float *branch_partials, con
 
 // Rank 0 records that rank 1 is missing, tells everybody, and both its launches fall through. With
 // a third rank, a slow one may be named first, so there only the abort words are sure.
-static void check_lost_rank(int ranks) {
-    using C = Real;
+template <int ranks>
+static void check_lost_rank() {
+    using C = Of<Real, ranks>;
     Kernel k("a rank is lost", without_rank_1<C>, nullptr);
     k.ranks(ranks);
     k.in("branch", {C::kRows, C::kColumns}).per_rank().normal(0, 1);
@@ -196,23 +222,27 @@ static void check_judgement() {
 }
 
 int main() {
-    check<Tiny>("tiny, one rank", 1, 4, 3);
-    check<Tiny>("tiny, two ranks", 2, 13, 6);
-    check<Tiny>("tiny, four ranks", 4, 13, 3);
-    check<Tiny>("tiny, sixteen ranks", 16, 2, 3);
-    check<Gathered>("columns of two ranks", 2, 9, 6);
-    check<Real>("real, two ranks", 2, 4, 3);
-    check<Real>("real, four ranks", 4, 2, 3);
-    check_partials<Quarter>("partials of columns of four ranks", 4);
-    check_partials<Odd>("partials of three ranks", 3);
-    check<RealEach>("rounded after every addition, two ranks", 2, 3, 3);
-    check<RealEach>("rounded after every addition, four ranks", 4, 2, 3);
-    check_partials<OddEach>("rounded after every addition, partials of three ranks", 3);
-    check_payload<Gathered>();
-    check_payload<Summed>();
-    check_payload<SummedEach>();
-    check_lost_rank(2);
-    check_lost_rank(3);
+    check<Of<Tiny, 1>>("tiny, one rank", 4, 3);
+    check<Of<Tiny, 2>>("tiny, two ranks", 13, 6);
+    check<Of<Tiny, 4>>("tiny, four ranks", 13, 3);
+    check<Of<Tiny, 16>>("tiny, sixteen ranks", 2, 3);
+    check<Of<Gathered, 2>>("columns of two ranks", 9, 6);
+    check<Of<Real, 2>>("real, two ranks", 4, 3);
+    check<Of<Real, 4>>("real, four ranks", 2, 3);
+    check_partials<Of<Quarter, 4>>("partials of columns of four ranks");
+    check_partials<Of<Odd, 3>>("partials of three ranks");
+    check<Of<RealEach, 2>>("rounded after every addition, two ranks", 3, 3);
+    check<Of<RealEach, 4>>("rounded after every addition, four ranks", 2, 3);
+    check_partials<Of<OddEach, 3>>("rounded after every addition, partials of three ranks");
+    check<Of<Clustered, 2>>("rows over clusters, two ranks", 4, 3);
+    check<Of<Clustered, 4>>("rows over clusters, four ranks", 2, 3);
+    check_partials<Of<ClusteredColumns, 4>>("rows over clusters, columns of four ranks");
+    check_partials<Of<ClusteredEach, 3>>("rows over clusters, rounded after every addition");
+    check_payload<Of<Gathered, 2>>();
+    check_payload<Of<Summed, 2>>();
+    check_payload<Of<SummedEach, 2>>();
+    check_lost_rank<2>();
+    check_lost_rank<3>();
     check_judgement();
     return finish("boundary/exchange_residual_norm");
 }

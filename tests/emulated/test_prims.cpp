@@ -262,10 +262,82 @@ static void test_bulk() {
     ring_case<NO_EMPTY_WAIT>();
 }
 
+enum { MET, NOT_MET, NOT_WAITED, TOO_FAR };
+
+// Warp w of block b sends 100 b + w, plus its lane, to lane's block; every block adds what it got.
+template <int WHAT>
+__device__ void cluster_kernel(float *y) {
+    u64 *arrived = reinterpret_cast<u64 *>(dynamic_shared());
+    float *words = reinterpret_cast<float *>(dynamic_shared() + 16);
+    const u32 mine = block_id() % 4;
+    if (thread_id() == 0) {
+        mbar_init(arrived, 1);
+        mbar_init_fence();
+        mbar_expect(arrived, 4 * 2 * 4);
+    }
+    if (WHAT != NOT_MET)
+        cluster_sync();
+    if (lane_id() < 4)
+        cluster_send(lane_id() + (WHAT == TOO_FAR ? 1 : 0), words + mine * 2 + warp_id(),
+                     static_cast<float>(block_id() * 100 + warp_id() * 10 + lane_id()), arrived);
+    if (WHAT != NOT_WAITED)
+        cluster_wait(arrived, 0);
+    float sum = 0;
+    for (int i = 0; i < 8; i++)
+        sum += shared_load(words + i);
+    y[block_id() * 64 + thread_id()] = sum;
+    if (WHAT == NOT_WAITED)
+        cluster_wait(arrived, 0); // else a block ends while words are on their way to it
+}
+
+template <int WHAT>
+static void cluster_case(const char *fault = nullptr) {
+    Kernel k("cluster", cluster_kernel<WHAT>, [](lathe_ref *r) {
+        for (int i = 0; i < 3 * 4 * 64; i++) {
+            double sum = 0;
+            for (int b = 0; b < 4; b++)
+                for (int w = 0; w < 2; w++)
+                    sum += (i / 256 * 4 + b) * 100 + w * 10 + i / 64 % 4;
+            lathe_ref_out(r, 0, "y")[i] = sum;
+        }
+    });
+    k.out("y", {3 * 4 * 64});
+    k.launch({3 * 4}, 64, 16 + 8 * 4);
+    k.cluster(4);
+    if (fault)
+        k.fails(fault);
+    else if (WHAT != MET)
+        k.any_seed_differs();
+    else
+        k.seeds(10);
+    k.run();
+}
+
+// The last block never comes.
+__device__ static void cluster_short_kernel(u32 *y) {
+    if (block_id() != 1)
+        cluster_sync();
+    y[block_id()] = 1;
+}
+
+static void test_cluster() {
+    cluster_case<MET>();
+    cluster_case<NOT_MET>();
+    cluster_case<NOT_WAITED>();
+    cluster_case<TOO_FAR>("cluster_send to block 4 of a cluster of 4");
+    Kernel k("a block that does not come", cluster_short_kernel, nullptr);
+    k.out("y", {2});
+    k.launch({2}, 32, 0);
+    k.cluster(2);
+    k.fails("cluster_sync (32 of 64 threads are there)");
+    k.run();
+}
+
 int main() {
     test_warp();
     test_warp_faults();
     test_block();
     test_bulk();
+    test_cluster();
     return finish("prims");
 }

@@ -130,26 +130,47 @@ static void look_at_payload() {
 
 struct Boundary {
     static constexpr int kBranchCenter = 1, kCenter = 1, kSplits = 0, kBf16Each = 0, kGroup = 4;
+    static constexpr int kRanks = 2, kBlocks = 1;
     static constexpr float kEps = 1e-5f, kBranchEps = 1e-8f;
 };
 struct Summed : Boundary {
     static constexpr int kRows = 3, kHidden = 96, kColumns = 0;
     static constexpr int kHasBranchGain = 0, kHasAux = 1, kThreads = 32;
 };
+// The same for so many ranks.
+template <class B, int kRanks_>
+struct Of : B {
+    static constexpr int kRanks = kRanks_;
+};
 struct SummedEach : Summed {
     static constexpr int kBf16Each = 1, kGroup = 2;
 };
-template <int kRanks>
+struct SummedClustered : Summed { // rows over clusters
+    static constexpr int kHidden = 1024, kBlocks = 4;
+};
+template <int kRanks_>
 struct Gathered : Boundary { // more than a packet a thread
+    static constexpr int kRanks = kRanks_;
     static constexpr int kRows = 2, kHidden = 1088, kColumns = kHidden / kRanks;
     static constexpr int kHasBranchGain = 1, kHasAux = 0, kThreads = 64;
+};
+
+struct GatheredClustered : Gathered<4> { // the last octets of a block are few
+    static constexpr int kThreads = 32, kBlocks = 2;
 };
 
 template <class B>
 static void boundary_constants(Kernel &k) {
     LATHE_CONSTANTS(k, B, kRows, kHidden, kColumns, kSplits, kBranchEps, kBranchCenter,
                     kHasBranchGain, kEps, kCenter, kHasAux, kThreads);
-    LATHE_CONSTANTS(k, B, kGroup, kBf16Each);
+    LATHE_CONSTANTS(k, B, kGroup, kBf16Each, kBlocks, kRanks);
+}
+
+template <class B>
+static void launch_boundary(Kernel &k) {
+    using Row = RowShape<B::kHidden, B::kThreads, B::kBlocks>;
+    k.launch({B::kRows * B::kBlocks}, B::kThreads, 128 + 16 + 32 * Row::kPitch);
+    k.cluster(B::kBlocks);
 }
 
 template <class B>
@@ -179,8 +200,10 @@ static void push_and_receive(const bf16 *value, const float *s, const float *alp
     const Exchange e = lamport_open(mailbox, reinterpret_cast<u64 *>(dynamic_shared()));
     grid_wait();
     const u32 epoch = lamport_epoch(e);
-    for (u32 i = thread_id(); i < kColumns / 8; i += block_threads()) {
-        const u32 at = block_id() * kColumns + i * 8;
+    const u32 part = block_id() % B::kBlocks, row = block_id() / B::kBlocks;
+    for (u32 i = part * B::kThreads + thread_id(); i < kColumns / 8;
+         i += B::kBlocks * B::kThreads) {
+        const u32 at = row * kColumns + i * 8;
         lamport_push(e, epoch, at * 2,
                      lamport_bf16_packet(*reinterpret_cast<const u32x4 *>(value + at)));
     }
@@ -189,7 +212,8 @@ static void push_and_receive(const bf16 *value, const float *s, const float *alp
 }
 
 template <class B>
-static void receive(const char *name, int ranks, const u16 *raw) {
+static void receive(const char *name, const u16 *raw) {
+    constexpr int ranks = B::kRanks;
     constexpr int kColumns = B::kColumns == 0 ? B::kHidden : B::kColumns;
     Kernel k(name, push_and_receive<B>, lathe_ref_boundary_receive_residual_norm);
     boundary_constants<B>(k);
@@ -201,7 +225,7 @@ static void receive(const char *name, int ranks, const u16 *raw) {
         k.in(value, {B::kRows, kColumns}).per_rank().normal(0.2, 2);
     boundary_inputs<B>(k);
     k.mailbox("mailbox", 2 * B::kRows * kColumns);
-    k.launch({B::kRows}, B::kThreads, 384);
+    launch_boundary<B>(k);
     k.repeat(5);
     k.early();
     k.run();
@@ -218,7 +242,7 @@ static void receive_payload() {
                                 : static_cast<u16>(i % 3 == 0   ? 0x8000
                                                    : i % 3 == 1 ? 1
                                                                 : 0x8001);
-    receive<B>("unkind payload", 2, raw);
+    receive<B>("unkind payload", raw);
 }
 
 // Two layers of two products, each with its boundary behind it: the first product's columns are
@@ -242,7 +266,7 @@ struct ChainBoundary : Boundary {
                                     : kPushes == 1 ? kHidden
                                                    : 0;
     static constexpr int kHasBranchGain = 0, kHasAux = 0, kThreads = 32;
-    static constexpr int kBf16Each = Ch::kBf16Each;
+    static constexpr int kBf16Each = Ch::kBf16Each, kRanks = Ch::kRanks, kBlocks = 2;
 };
 
 // A number that only (what, rank, index) decide.
@@ -306,7 +330,7 @@ static void add_pushing(Kernels &list, int index) {
         boundary->mailbox("mailbox", 2 * kChainRows * kChainHidden);
     else
         boundary->same_as("mailbox", *list[1], "mailbox");
-    boundary->launch({C::kRows}, B::kThreads, 384);
+    launch_boundary<B>(*boundary);
     boundary->early();
     list.push_back(std::move(product));
     list.push_back(std::move(boundary));
@@ -346,7 +370,7 @@ static void add_publishing(Kernels &list, int index, uint64_t timeout_ns, bool l
     boundary->same_as("columns", *product, "y_columns");
     boundary->same_as("parts", *product, "y_columns");
     chain_stream(*boundary, index, list.empty() ? nullptr : list.back().get());
-    boundary->launch({C::kRows}, B::kThreads, 384);
+    launch_boundary<B>(*boundary);
     boundary->early();
     list.push_back(std::move(product));
     list.push_back(std::move(boundary));
@@ -421,14 +445,16 @@ int main() {
     look<Ringed>("through a ring, two ranks", 2, 4, nullptr, nullptr);
     look<Real>("real, two ranks", 2, 2, nullptr, nullptr);
     look_at_payload();
-    receive<Summed>("parts of one rank", 1, nullptr);
-    receive<Summed>("parts of two ranks", 2, nullptr);
-    receive<Summed>("parts of four ranks", 4, nullptr);
-    receive<Summed>("parts of sixteen ranks", 16, nullptr);
-    receive<SummedEach>("rounded after every addition, four ranks", 4, nullptr);
-    receive<Gathered<1>>("columns of one rank", 1, nullptr);
-    receive<Gathered<2>>("columns of two ranks", 2, nullptr);
-    receive<Gathered<4>>("columns of four ranks", 4, nullptr);
+    receive<Of<Summed, 1>>("parts of one rank", nullptr);
+    receive<Of<Summed, 2>>("parts of two ranks", nullptr);
+    receive<Of<Summed, 4>>("parts of four ranks", nullptr);
+    receive<Of<Summed, 16>>("parts of sixteen ranks", nullptr);
+    receive<Of<SummedEach, 4>>("rounded after every addition, four ranks", nullptr);
+    receive<Gathered<1>>("columns of one rank", nullptr);
+    receive<Gathered<2>>("columns of two ranks", nullptr);
+    receive<Gathered<4>>("columns of four ranks", nullptr);
+    receive<Of<SummedClustered, 4>>("parts of four ranks, rows over clusters", nullptr);
+    receive<GatheredClustered>("columns of four ranks, rows over clusters", nullptr);
     receive_payload<Summed>();
     receive_payload<SummedEach>();
     receive_payload<Gathered<2>>();

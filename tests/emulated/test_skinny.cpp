@@ -116,6 +116,7 @@ static void check_nan() {
 
 struct Norm {
     static constexpr int kRows = 3, kHidden = 128, kCenter = 1, kThreads = 32;
+    static constexpr int kBlocks = 2; // a cluster: its launch is early too
     static constexpr float kEps = 1e-5f;
 };
 struct Middle {
@@ -125,17 +126,20 @@ struct Middle {
 struct End {
     static constexpr int kRows = 3, kHidden = 128, kSplits = 2, kBranchCenter = 1, kCenter = 1;
     static constexpr int kHasBranchGain = 0, kHasAux = 0, kThreads = 32, kRanks = 0, kColumns = 0;
+    static constexpr int kBlocks = 2;
     static constexpr float kEps = 1e-5f, kBranchEps = 1e-8f;
 };
 
 // Norm, product and residual in a stream, each launched early.
 static void check_stream() {
     Kernel first("norm of the stream", norm<Norm>, lathe_ref_boundary_norm);
-    LATHE_CONSTANTS(first, Norm, kRows, kHidden, kCenter, kEps);
+    LATHE_CONSTANTS(first, Norm, kRows, kHidden, kCenter, kEps, kThreads, kBlocks);
     first.in("s", {Norm::kRows, Norm::kHidden}).normal(0, 2);
     first.in("gain", {Norm::kHidden}).normal(0, 0.5);
     first.out("x", {Norm::kRows, Norm::kHidden});
-    first.launch({Norm::kRows}, Norm::kThreads, 128);
+    first.launch({Norm::kRows * Norm::kBlocks}, Norm::kThreads,
+                 16 + 32 * RowShape<Norm::kHidden, Norm::kThreads, Norm::kBlocks>::kPitch);
+    first.cluster(Norm::kBlocks);
 
     Kernel middle("product of the stream", skinny_gemm<Middle>, lathe_ref_gemm_skinny);
     middle.same_as("x", first, "x");
@@ -145,7 +149,7 @@ static void check_stream() {
     Kernel last("residual of the stream", residual_norm<End>, lathe_ref_boundary_residual_norm);
     LATHE_CONSTANTS(last, End, kRows, kHidden, kSplits, kBranchEps, kBranchCenter, kHasBranchGain,
                     kEps, kCenter, kHasAux, kThreads);
-    LATHE_CONSTANTS(last, End, kRanks, kColumns);
+    LATHE_CONSTANTS(last, End, kRanks, kColumns, kBlocks);
     last.null("branch");
     last.same_as("branch_partials", middle, "y_partials");
     last.null("branch_columns");
@@ -157,7 +161,9 @@ static void check_stream() {
     last.out("s_out", {End::kRows, End::kHidden});
     last.null("aux");
     last.out("x", {End::kRows, End::kHidden});
-    last.launch({End::kRows}, End::kThreads, 256);
+    last.launch({End::kRows * End::kBlocks}, End::kThreads,
+                16 + 32 * RowShape<End::kHidden, End::kThreads, End::kBlocks>::kPitch);
+    last.cluster(End::kBlocks);
     last.early();
     first.seeds(8);
     harness::run({&first, &middle, &last});

@@ -79,6 +79,14 @@ struct Mbar {
     long long bytes = 0;
 };
 
+struct Block;
+
+// Blocks that run together.
+struct Cluster {
+    Barrier barrier;
+    std::vector<Block *> blocks;
+};
+
 struct Block {
     const lathe_emulator_grid *grid;
     unsigned index[3];
@@ -90,6 +98,7 @@ struct Block {
     std::condition_variable mbar_changed;
     std::map<const void *, Mbar> mbars;
     std::vector<std::thread> copies;
+    std::shared_ptr<Cluster> cluster; // none: its own
 };
 
 struct Thread {
@@ -295,6 +304,26 @@ void bulk_load(void *to, const void *from, unsigned bytes, unsigned long long *a
     b->copies.push_back(std::move(copy));
 }
 
+void cluster_sync() {
+    Cluster *c = current->block->cluster.get();
+    if (c)
+        c->barrier.pass(static_cast<unsigned>(c->blocks.size()) * current->view.threads);
+    else
+        block_sync(0, 0, 1);
+}
+void cluster_send(unsigned block, void *to, unsigned word, unsigned long long *address) {
+    Block *b = current->block->cluster->blocks[block];
+    const auto offset = [](const void *p) {
+        return static_cast<const unsigned char *>(p) - current->block->shared;
+    };
+    void *const there = b->shared + offset(to), *const mbar = b->shared + offset(address);
+    const std::lock_guard<std::mutex> hold(b->mbar_lock);
+    std::memcpy(there, &word, 4);
+    Mbar &m = b->mbars.at(mbar);
+    m.bytes -= 4;
+    finish_phase(*b, m);
+}
+
 // Slower than the world's: everything here is, and a peer that is late is not lost.
 unsigned long long clock_ns() {
     return static_cast<unsigned long long>(
@@ -324,6 +353,8 @@ const lathe_emulator_table table = {
     .mbar_wait = mbar_wait,
     .bulk_load = bulk_load,
     .async_fence = nothing,
+    .cluster_sync = cluster_sync,
+    .cluster_send = cluster_send,
     .grid_wait = nothing,
     .grid_trigger = nothing,
     .gpu_load = load_words,
@@ -386,11 +417,17 @@ void run_thread(Block *b, unsigned index) {
 void run_blocks(const lathe_emulator_grid &g, unsigned first, unsigned count) {
     std::vector<std::unique_ptr<Block>> blocks;
     std::vector<std::thread> threads;
+    const auto cluster = g.geometry.cluster > 1 ? std::make_shared<Cluster>() : nullptr;
     for (unsigned n = first; n < first + count; n++) {
         blocks.push_back(make_block(g, n));
-        for (unsigned i = 0; i < g.geometry.block; i++)
-            threads.emplace_back(run_thread, blocks.back().get(), i);
+        if (cluster) {
+            blocks.back()->cluster = cluster;
+            cluster->blocks.push_back(blocks.back().get());
+        }
     }
+    for (const auto &b : blocks)
+        for (unsigned i = 0; i < g.geometry.block; i++)
+            threads.emplace_back(run_thread, b.get(), i);
     for (std::thread &t : threads)
         t.join();
     for (auto &b : blocks) {
@@ -423,7 +460,9 @@ bool lathe_emulator_run(lathe_emulator *, const lathe_emulator_grid *grids, int 
     for (int i = 0; i < count; i++) {
         const lathe_geometry &shape = grids[i].geometry;
         const unsigned blocks = shape.grid[0] * shape.grid[1] * shape.grid[2];
-        const unsigned together = shape.cooperative ? blocks : 2;
+        const unsigned together = shape.cooperative   ? blocks
+                                  : shape.cluster > 1 ? shape.cluster
+                                                      : 2;
         for (unsigned first = 0; first < blocks; first += together)
             run_blocks(grids[i], first, std::min(together, blocks - first));
     }

@@ -46,7 +46,10 @@ for part in ${PARTS:-check pair bench engine}; do
         add attention_block 2 nccl
         add muse_spark_tiny 2
         add muse_spark_tiny 2 ep
+        add muse_spark_tiny 2 nccl
         add muse_spark_slice 2
+        add boundary_chain 2
+        add boundary_chain 2 nccl
         ;;
     bench) # what it times stands in generated/ already
         cp -R generated/muse_spark-tp8-sm_90a "$pack/generated/"

@@ -103,13 +103,14 @@ faults() {
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 nvidia-smi topo -m 2>/dev/null
 echo "NCCL: ${LATHE_NCCL:-where the loader finds it}"
-for part in ${PARTS:-block publish nccl tiny ep slice lost inject memcheck}; do
+for part in ${PARTS:-block publish nccl tiny ep tiny-nccl slice lost inject memcheck}; do
     case $part in
     block) both block attention_block-tp2 ;;
     publish) both publish attention_block-tp2-publish ;;
     nccl) both nccl attention_block-tp2-nccl ;;
     tiny) both tiny muse_spark_tiny-tp2 ;;
     ep) both tiny-ep muse_spark_tiny-tp2-ep ;;
+    tiny-nccl) both tiny-nccl muse_spark_tiny-tp2-nccl ;;
     slice) # full width; a cache of fewer tokens than the step allows
         LIMIT=400 both slice muse_spark_slice-tp2 --variant 1x8 --context 2049 --pages 520
         ;;

@@ -17,9 +17,9 @@
 /* What orders one thread's memory with another's. Arrivals are among them: a barrier without one
  * hangs; and stores to peers, whose data is their flag. */
 static const char *const prims[] = {
-    "block_sync",  "block_sync_named", "warp_sync",   "mbar_wait", "mbar_init_fence",
-    "mbar_arrive", "mbar_expect",      "async_fence", "grid_wait", "gpu_fence",
-    "peer_fence",  "peer_store4",      "peer_store16"};
+    "block_sync",  "block_sync_named", "warp_sync",    "mbar_wait",    "mbar_init_fence",
+    "mbar_arrive", "mbar_expect",      "async_fence",  "grid_wait",    "gpu_fence",
+    "peer_fence",  "peer_store4",      "peer_store16", "cluster_sync", "cluster_wait"};
 
 typedef struct {
     char *bytes; /* ends with a zero byte */

@@ -312,6 +312,18 @@ Test(cmd_generate, a_checkpoint_yields_what_its_weights_yield) {
     cr_assert_str_eq(said, "9,13,17,21\n");
 }
 
+/* Slices made of the ranks' whole experts have the bits of those cut from full weights. */
+Test(cmd_generate, whole_experts_by_rank_yield_the_same) {
+    cr_assert_eq(RUN(lathe_cmd_generate, stdout, TINY, "--tp", "2", "--weights", "calm:3",
+                     "--tokens", "7,91,3", "--steps", "2", "--experts", "ep"),
+                 LATHE_EXIT_OK);
+    cr_assert_str_eq(said, "7,11\n");
+    REFUSED("--experts 'half'; allowed: full, ep", TINY, "--weights", "calm:3", "--tokens", "1",
+            "--steps", "1", "--experts", "half");
+    REFUSED("experts by rank: the step slices no experts", MINI, "--weights", "calm:3", "--tokens",
+            "1", "--steps", "1", "--experts", "ep");
+}
+
 /* Of rows of 8 only: what fills them must not be seen. The last token is the 64th. */
 Test(cmd_generate, the_context_is_used_to_its_end_and_no_further) {
     char path[128], tokens[512] = "1";

@@ -117,6 +117,38 @@ Test(nccl_step, a_model_by_nccl_needs_no_peer_memory) {
     }
 }
 
+/* Launches of rank `rank` that begin early, in all variants. */
+static int count_early(int rank) {
+    int early = 0;
+    for (int v = 0; v < lathe_engine_table(ranks.engines[rank])->variant_count; ++v) {
+        int count;
+        const lathe_step_launch *l = lathe_engine_launches(ranks.engines[rank], v, &count);
+        for (int i = 0; i < count; ++i)
+            early += l[i].kind == LATHE_OP_LAUNCH && l[i].geometry.early;
+    }
+    return early;
+}
+
+/* Exchanges by mailbox: what waits early would keep the other rank off a GPU that both have. */
+Test(nccl_step, ranks_of_one_gpu_begin_nothing_early) {
+    for (int devices = 1; devices <= 2; ++devices) {
+        lathe_generated_close(&generated);
+        cr_assert_eq(lathe_generated_open(LATHE_SOURCE_DIR "/layouts/attention_block.lua", "2",
+                                          "sm_90a", "", &generated),
+                     0);
+        gpu->devices = devices;
+        cr_assert_eq(build(), LATHE_OK, "%s", message);
+        for (int r = 0; r < 2; ++r) {
+            cr_assert_eq(count_early(r) > 0, devices == 2, "rank %d, %d GPUs: %d early", r, devices,
+                         count_early(r));
+            cr_assert_eq(lathe_engine_compare_graph(ranks.engines[r], 0), LATHE_OK, "%s",
+                         lathe_message(ranks.engines[r]));
+        }
+        lathe_ranks_destroy(&ranks);
+        ranks = (lathe_ranks){0};
+    }
+}
+
 /* A library orders its own work; what the streams imply is no difference. */
 Test(nccl_step, an_edge_that_others_imply_is_no_difference) {
     gpu->extra_edge = 1;

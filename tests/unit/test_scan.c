@@ -103,7 +103,7 @@ static fixture *start(void) {
                                             true,
                                             true};
     f->providers[1] = f->providers[0];
-    f->kernel = (lathe_scan_kernel){"demo_scale", "Scale", 0, values, 3, args, 4, 128, 2};
+    f->kernel = (lathe_scan_kernel){"demo_scale", "Scale", 0, values, 3, args, 4, 128, 2, 1};
     f->file = (lathe_scan_file){"demo_scale.cu", f->output, &f->kernel, 1};
     f->early = (lathe_scan_early){0, 1, "layouts/demo.lua", 31};
     return f;

@@ -108,7 +108,7 @@ Test(scan_gen, changes_are_refused_with_their_place) {
         {"templates/boundary/norm.cuh", "    grid_trigger();\n", "", "void norm(",
          "never calls grid_trigger()"},
         {"templates/boundary/norm.cuh", "    grid_wait();\n",
-         "    if (row > 0)\n        grid_wait();\n", "grid_wait();", "under control flow"},
+         "    if (start > 0)\n        grid_wait();\n", "grid_wait();", "under control flow"},
     };
     copy_root();
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)

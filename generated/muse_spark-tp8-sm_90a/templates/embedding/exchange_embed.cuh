@@ -28,8 +28,8 @@ __device__ void exchange_embed(const int *tokens, const bf16 *table, int *faults
         lamport_push(e, epoch, start + static_cast<u64>(octet) * 16, lamport_bf16_packet(own));
     }
     u32x4 sums[Shape::kPerThread];
-    exchange_row<Shape, C::kHidden, C::kThreads, C::kHidden, C::kGroup, false>(sums, e, epoch,
-                                                                               block_id());
+    exchange_row<Shape, C::kRanks, C::kHidden, C::kGroup, false>(sums, nullptr, e, epoch,
+                                                                 static_cast<int>(block_id()));
     block_sync(); /* every thread has read the epoch before the block arrives */
     if (thread_id() == 0)
         lamport_close(e, epoch, grid_size());

@@ -115,18 +115,11 @@ __device__ __forceinline__ u8 *lamport_slot(const Exchange &e, u32 owner, u32 so
     return base + (static_cast<u64>(epoch % 3u) * e.world + source) * e.slot_bytes;
 }
 
-/* Two bf16 whose NaN are all 0x7fc0. */
-__device__ __forceinline__ u32 lamport_bf16_pair(u32 pair) {
-    if ((pair & 0x7fffu) > 0x7f80u)
-        pair = (pair & 0xffff0000u) | 0x7fc0u;
-    if ((pair & 0x7fff0000u) > 0x7f800000u)
-        pair = (pair & 0xffffu) | 0x7fc00000u;
-    return pair;
-}
-
+/* Eight bf16 whose NaN are all 0x7fff: a product with one changes nothing else. */
 __device__ __forceinline__ u32x4 lamport_bf16_packet(u32x4 values) {
-    return {lamport_bf16_pair(values.x), lamport_bf16_pair(values.y), lamport_bf16_pair(values.z),
-            lamport_bf16_pair(values.w)};
+    constexpr u32 kOnes = 0x3f803f80u;
+    return {multiply_bf16(values.x, kOnes), multiply_bf16(values.y, kOnes),
+            multiply_bf16(values.z, kOnes), multiply_bf16(values.w, kOnes)};
 }
 
 /* Sends a packet to every rank, oneself included, `offset` bytes into the payload. Ranks begin at
@@ -136,6 +129,18 @@ __device__ __forceinline__ void lamport_push(const Exchange &e, u32 epoch, u64 o
     for (u32 i = 0; i < e.world; i++) {
         const u32 to = e.rank + i < e.world ? e.rank + i : e.rank + i - e.world;
         peer_store16(lamport_slot(e, to, e.rank, epoch) + offset, packet);
+    }
+}
+
+/* The same to all other ranks, whose number the kernel knows. */
+template <int kRanks>
+__device__ __forceinline__ void lamport_push_others(const Exchange &e, u32 epoch, u64 offset,
+                                                    u32x4 packet) {
+    const u64 at = (epoch % 3u * static_cast<u32>(kRanks) + e.rank) * e.slot_bytes + offset;
+#pragma unroll
+    for (u32 i = 1; i < kRanks; i++) {
+        const u32 to = e.rank + i < kRanks ? e.rank + i : e.rank + i - kRanks;
+        peer_store16(shared_load(e.base + to) + at, packet);
     }
 }
 
@@ -197,41 +202,73 @@ __device__ __forceinline__ bool lamport_give_up(const Exchange &e, u32 epoch, u6
     return true;
 }
 
-/* Waits for `count` <= kGroup packets, all polled together, and empties them. The first is of rank
- * `first` at `offset`, each further one `ranks` ranks and `bytes` bytes of the payload on. */
+/* Where packet `i` of several is, by their places: from `hole` on, one place is left out. */
+__device__ __forceinline__ u32 lamport_place(u32 i, u32 hole) {
+    return i >= hole ? i + 1 : i;
+}
+
+/* Looks for `count` packets, places `stride` bytes apart. Returns the number of one that is not
+ * there, else kEmpty. */
+template <int kGroup>
+__device__ __forceinline__ u32 lamport_look(const u8 *from, u64 stride, u32 count, u32 hole,
+                                            u32x4 (&packet)[kGroup]) {
+    u32 missing = kEmpty;
+#pragma unroll
+    for (u32 i = 0; i < kGroup; i++)
+        if (i < count)
+            packet[i] = peer_load16(from + lamport_place(i, hole) * stride);
+#pragma unroll
+    for (u32 i = 0; i < kGroup; i++)
+        if (i < count && !lamport_arrived(packet[i]))
+            missing = i;
+    return missing;
+}
+
+/* Waits for `count` <= kGroup packets, all polled together, and empties them. Place 0 is of rank
+ * `first` at `offset`, each further one `ranks` ranks and `bytes` bytes of the payload on; place
+ * `hole` is left out. Between looks there is nothing else, most of the time: whatever stood there,
+ * a packet would be met that much later. */
 template <int kGroup>
 __device__ __forceinline__ void lamport_take(const Exchange &e, u32 epoch, u64 offset, u32 first,
-                                             u32 count, u32 ranks, u64 bytes,
+                                             u32 count, u32 ranks, u64 bytes, u32 hole,
                                              u32x4 (&packet)[kGroup]) {
     u8 *const from = lamport_slot(e, e.rank, first, epoch) + offset;
     const u64 stride = ranks * e.slot_bytes + bytes;
     u64 start = 0;
     for (;;) {
-        u32 missing = kEmpty;
-#pragma unroll
-        for (u32 i = 0; i < kGroup; i++)
-            if (i < count)
-                packet[i] = peer_load16(from + i * stride);
-#pragma unroll
-        for (u32 i = 0; i < kGroup; i++)
-            if (i < count && !lamport_arrived(packet[i]))
-                missing = i;
-        if (missing == kEmpty ||
-            lamport_give_up(e, epoch, offset + missing * bytes, first + missing * ranks, &start))
+        u32 missing = 0;
+#pragma unroll 1
+        for (u32 looks = 0; looks < kPollLooks && missing != kEmpty; looks++)
+            missing = lamport_look<kGroup>(from, stride, count, hole, packet);
+        if (missing == kEmpty)
+            break;
+        const u32 place = lamport_place(missing, hole);
+        if (lamport_give_up(e, epoch, offset + place * bytes, first + place * ranks, &start))
             break;
         poll_pause();
     }
 #pragma unroll
     for (u32 i = 0; i < kGroup; i++)
         if (i < count)
-            peer_store16(from + i * stride, u32x4{kEmpty, kEmpty, kEmpty, kEmpty});
+            peer_store16(from + lamport_place(i, hole) * stride,
+                         u32x4{kEmpty, kEmpty, kEmpty, kEmpty});
 }
 
 /* The packets at one offset of `count` ranks from `first` on. */
 template <int kGroup>
 __device__ __forceinline__ void lamport_receive(const Exchange &e, u32 epoch, u64 offset, u32 first,
                                                 u32 count, u32x4 (&packet)[kGroup]) {
-    lamport_take<kGroup>(e, epoch, offset, first, count, 1, 0, packet);
+    lamport_take<kGroup>(e, epoch, offset, first, count, 1, 0, kEmpty, packet);
+}
+
+/* The same of the other ranks only, counted without oneself: `first` is the first that is meant. */
+template <int kGroup>
+__device__ __forceinline__ void lamport_receive_others(const Exchange &e, u32 epoch, u64 offset,
+                                                       u32 first, u32 count,
+                                                       u32x4 (&packet)[kGroup]) {
+    const bool past = first >= e.rank;
+    lamport_take<kGroup>(e, epoch, offset, past ? first + 1 : first, count, 1, 0,
+                         past ? kEmpty : e.rank - first, packet);
 }
 
 /* `count` packets of rank `source`, `bytes` bytes of the payload apart. */
@@ -239,17 +276,27 @@ template <int kGroup>
 __device__ __forceinline__ void lamport_receive_run(const Exchange &e, u32 epoch, u64 offset,
                                                     u64 bytes, u32 source, u32 count,
                                                     u32x4 (&packet)[kGroup]) {
-    lamport_take<kGroup>(e, epoch, offset, source, count, 0, bytes, packet);
+    lamport_take<kGroup>(e, epoch, offset, source, count, 0, bytes, kEmpty, packet);
 }
 
 /* Ends the launch's exchange: the last of `blocks` to arrive advances the epoch. One thread of each
  * block calls, after a barrier that follows the block's last lamport_epoch(). The next launch reads
- * the epoch after its grid_wait(). */
-__device__ __forceinline__ void lamport_close(const Exchange &e, u32 epoch, u32 blocks) {
-    if (gpu_atomic_add(e.epoch + 1, 1u) != blocks - 1)
+ * the epoch after its grid_wait(). In two halves, so that the answer to the first is waited for as
+ * late as possible. */
+__device__ __forceinline__ u32 lamport_arrive(const Exchange &e) {
+    return gpu_atomic_add(e.epoch + 1, 1u);
+}
+
+__device__ __forceinline__ void lamport_leave(const Exchange &e, u32 epoch, u32 arrived,
+                                              u32 blocks) {
+    if (arrived != blocks - 1)
         return;
     gpu_store(e.epoch + 1, 0u);
     gpu_store(e.epoch, epoch + 1 == kEpochs ? 0u : epoch + 1);
+}
+
+__device__ __forceinline__ void lamport_close(const Exchange &e, u32 epoch, u32 blocks) {
+    lamport_leave(e, epoch, lamport_arrive(e), blocks);
 }
 
 #endif

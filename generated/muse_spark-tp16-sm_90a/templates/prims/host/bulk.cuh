@@ -34,4 +34,14 @@ static inline void async_fence() {
     lathe_table->async_fence();
 }
 
+static inline void cluster_sync() {
+    lathe_table->cluster_sync();
+}
+static inline void cluster_send(u32 block, float *shared, float value, u64 *mbar) {
+    lathe_table->cluster_send(block, shared, float_bits(value), mbar);
+}
+static inline void cluster_wait(u64 *mbar, u32 parity) {
+    lathe_table->mbar_wait(mbar, parity);
+}
+
 #endif

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-#define LATHE_EMULATOR_VERSION 1
+#define LATHE_EMULATOR_VERSION 2
 
 /* The CUDA thread that runs. The emulator's own record of it begins with this. */
 typedef struct lathe_emulator_thread {
@@ -49,6 +49,10 @@ typedef struct lathe_emulator_table {
     void (*bulk_load)(void *shared, const void *global, unsigned int bytes,
                       unsigned long long *mbar);
     void (*async_fence)(void);
+
+    void (*cluster_sync)(void);
+    /* `to` and `mbar` are the caller's; what is meant lies at the same places in that block. */
+    void (*cluster_send)(unsigned int block, void *to, unsigned int word, unsigned long long *mbar);
 
     void (*grid_wait)(void);
     void (*grid_trigger)(void);

@@ -49,6 +49,39 @@ __device__ __forceinline__ void bulk_load(void *shared, const void *global, u32 
                  "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(shared_address(mbar))
                  : "memory");
 }
+// All threads of the cluster's blocks, as a barrier; orders shared memory among them.
+__device__ __forceinline__ void cluster_sync() {
+    asm volatile(
+        "barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::
+            : "memory");
+}
+
+// A word to `shared` in the memory of block `block` of the cluster, and 4 bytes to the mbarrier
+// that stands there where `mbar` stands here. Ordered with nothing else.
+__device__ __forceinline__ void cluster_send(u32 block, float *shared, float value, u64 *mbar) {
+    asm volatile("{\n\t.reg .u32 a, m;\n\t"
+                 "mapa.shared::cluster.u32 a, %0, %2;\n\t"
+                 "mapa.shared::cluster.u32 m, %1, %2;\n\t"
+                 "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [a], %3, [m];\n\t}"
+                 :
+                 : "r"(shared_address(shared)), "r"(shared_address(mbar)), "r"(block),
+                   "r"(__float_as_uint(value))
+                 : "memory");
+}
+
+// As mbar_wait, for what other blocks of the cluster sent.
+__device__ __forceinline__ void cluster_wait(u64 *mbar, u32 parity) {
+    u32 done = 0;
+    while (done == 0) {
+        asm volatile("{\n\t.reg .pred p;\n\t"
+                     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
+                     "selp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done)
+                     : "r"(shared_address(mbar)), "r"(parity)
+                     : "memory");
+    }
+}
+
 // Between threads' reads and writes of shared memory and a bulk load that overwrites them.
 __device__ __forceinline__ void async_fence() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -33,6 +33,7 @@ static inline void peer_fence() {
 static inline u64 clock_ns() {
     return lathe_table->clock_ns();
 }
+constexpr u32 kPollLooks = 2;
 static inline void poll_pause() {
     lathe_table->poll_pause();
 }

@@ -41,6 +41,8 @@ __device__ __forceinline__ u64 clock_ns() {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns)::"memory");
     return ns;
 }
+// How often to look for a packet before time, the abort word and poll_pause() have their turn.
+constexpr u32 kPollLooks = 64;
 __device__ __forceinline__ void poll_pause() {
     asm volatile("nanosleep.u32 20;" ::: "memory");
 }

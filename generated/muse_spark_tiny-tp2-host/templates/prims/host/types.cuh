@@ -10,6 +10,7 @@
 #define __global__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 
 // Weak, so that several sources of one program share them.
 __attribute__((weak, visibility("hidden"))) const lathe_emulator_table *lathe_table;
