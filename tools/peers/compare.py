@@ -14,7 +14,8 @@ PARTS = {
     "unpooler": (["unpooler"], ["moe_unpool"]),
     "experts": (["experts"], ["moe_gemm1", "moe_gemm2"]),
 }
-ATTENTION = {"sliding": ["attn_core_first_sliding", "attn_core_sliding"], "full": ["attn_core_full"]}
+# Attention alone, else in one launch with what rotates the queries.
+ATTENTION = {"sliding": ["attn_core_first_sliding", "attn_core_sliding", "attn_rope_first_sliding"], "full": ["attn_core_full", "attn_rope_full"]}
 
 
 def read(path, what):
