@@ -13,11 +13,12 @@ void lathe_ref_moe_exchange_tail(lathe_ref *r);
 void lathe_ref_moe_exchange_route_tail(lathe_ref *r);
 }
 
-template <int rows, int width, int top_k, int warps, int group, int ranks, int each = 0>
+template <int rows, int width, int top_k, int warps, int group, int ranks, int each = 0,
+          int blocks = 1>
 struct Config {
     static constexpr int kRows = rows, kWidth = width, kTopK = top_k, kRoutes = rows * top_k;
     static constexpr int kExpertRows = rows * top_k * 2 + 3, kCenter = 1, kWarps = warps;
-    static constexpr int kGroup = group, kRanks = ranks, kBf16Each = each;
+    static constexpr int kGroup = group, kRanks = ranks, kBf16Each = each, kBlocks = blocks;
     static constexpr double kEps = 1e-8;
     static constexpr u64 kTailBytes = 2ull * rows * width;
     static constexpr u64 kRouteBytes = 2ull * rows * top_k * width;
@@ -65,6 +66,18 @@ static double row_value(int rank, int64_t i, bool is_unkind) {
            std::pow(10.0, static_cast<double>(x % 9) - 4);
 }
 
+template <class C, bool kRoutesSummed>
+static void launch(Kernel &k) {
+    constexpr int kItems = C::kTopK * (C::kWidth / 8 / C::kBlocks);
+    k.cluster(C::kBlocks);
+    if constexpr (kRoutesSummed)
+        k.launch({C::kRows * C::kBlocks}, C::kWarps * 32,
+                 128 + 16 + 20 * kItems + 4 * C::kTopK * C::kBlocks);
+    else
+        k.launch({C::kRows}, C::kWarps * 32, 128 + C::kWarps * C::kTopK * 4);
+    k.early();
+}
+
 template <class C, int (*row)(int, int64_t)>
 static void describe(Kernel &k, bool is_unkind, u64 bytes, u64 timeout_ns = 10000000000) {
     LATHE_CONSTANTS(k, C, kRows, kWidth, kTopK, kRoutes, kExpertRows, kCenter, kEps, kGroup,
@@ -80,14 +93,13 @@ static void describe(Kernel &k, bool is_unkind, u64 bytes, u64 timeout_ns = 1000
     });
     k.out("m", {C::kRows, C::kWidth});
     k.mailbox("mailbox", bytes, timeout_ns);
-    k.launch({C::kRows}, C::kWarps * 32, 128 + C::kWarps * C::kTopK * 4);
-    k.early();
 }
 
 template <class C>
 static void check_ep(const char *name, bool is_unkind = false) {
     Kernel k(name, exchange_tail<C>, lathe_ref_moe_exchange_tail);
     describe<C, local_row<C>>(k, is_unkind, C::kTailBytes);
+    launch<C, false>(k);
     k.repeat(4);
     k.run();
     mailboxes::check_left_clean(k, "mailbox", C::kRanks, 4, C::kTailBytes);
@@ -97,6 +109,7 @@ template <class C>
 static void check_routes(const char *name, bool is_unkind = false) {
     Kernel k(name, exchange_route_tail<C>, lathe_ref_moe_exchange_route_tail);
     describe<C, shared_row<C>>(k, is_unkind, C::kRouteBytes);
+    launch<C, true>(k);
     k.repeat(4);
     k.run();
     mailboxes::check_left_clean(k, "mailbox", C::kRanks, 4, C::kRouteBytes);
@@ -138,9 +151,8 @@ static void check_rotation(const char *name, int exchanges) {
     k.in("weights", {exchanges * C::kRows, C::kTopK}).uniform(0.05, 1);
     k.out("m", {exchanges * C::kRows, C::kWidth});
     k.mailbox("mailbox", bytes);
-    k.launch({C::kRows}, C::kWarps * 32, 128 + C::kWarps * C::kTopK * 4);
+    launch<C, kRoutesSummed>(k);
     k.repeat(exchanges);
-    k.early();
     k.run();
     mailboxes::check_left_clean(k, "mailbox", C::kRanks, static_cast<u32>(exchanges), bytes);
 }
@@ -162,6 +174,7 @@ static void check_lost_rank(const char *name) {
     using C = Config<3, 64, 2, 1, 2, 2>;
     Kernel k(name, without_rank_1<C, kRoutesSummed>, nullptr);
     describe<C, shared_row<C>>(k, false, kRoutesSummed ? C::kRouteBytes : C::kTailBytes, 2000000);
+    launch<C, kRoutesSummed>(k);
     k.repeat(2);
     k.seeds(1); // what rank 0 computed from is undefined, so no two seeds need agree
     k.run();
@@ -178,7 +191,9 @@ int main() {
     check_routes<Config<3, 64, 2, 1, 2, 1>>("sliced experts, one rank");
     check_routes<Config<3, 64, 3, 1, 2, 2>>("sliced experts, two ranks, a short group");
     check_routes<Config<5, 1048, 3, 2, 4, 4>>("sliced experts, four ranks");
-    check_routes<Config<8, 2048, 8, 8, 4, 2>>("sliced experts, real");
+    check_routes<Config<3, 512, 2, 2, 4, 4, 0, 4>>("sliced experts, a token over a cluster");
+    check_routes<Config<2, 320, 3, 1, 7, 3, 1, 4>>("sliced experts, a cluster, rounded each time");
+    check_routes<Config<2, 2048, 8, 4, 4, 2, 0, 8>>("sliced experts, real");
     check_routes<Config<4, 64, 2, 1, 2, 2>>("sliced experts, unkind payload", true);
     check_rotation<Config<2, 64, 2, 1, 2, 2>, true>("sliced experts, exchanges in a row", 9);
     check_ep<Config<3, 64, 2, 1, 2, 4, 1>>("whole experts, rounded after each addition");

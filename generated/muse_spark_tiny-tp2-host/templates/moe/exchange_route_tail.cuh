@@ -2,97 +2,198 @@
 // Tail of experts that every rank holds a slice of: a route's row is a partial sum over k on each
 // rank. Rows travel by mailbox in (token, slot) order, never in permuted order, are summed over the
 // ranks (ascending: fp32 from +0, rounded to bf16 once; or, kBf16Each, after every addition), and
-// every rank norms and weights all of them alike. One block a token; a piece of eight values is one
-// packet.
+// every rank norms and weights all of them alike. kBlocks blocks a token, each with its part of the
+// columns of all routes; an octet of a route is one packet and one thread's work.
 #ifndef LATHE_MOE_EXCHANGE_ROUTE_TAIL_CUH
 #define LATHE_MOE_EXCHANGE_ROUTE_TAIL_CUH
 
-#include "collective/lamport.cuh"
+#include "boundary/exchange.cuh"
 #include "moe/tail_rows.cuh"
 #include "prims.cuh"
 
-// Sends the rows of the token's routes; zeros for a route without a row.
+// A block's octets of its token's routes, and what they leave in shared memory behind the pointers
+// of the exchange; tails.lua counts the same bytes.
 template <class C>
-__device__ __forceinline__ void route_tail_push(const Exchange &e, u32 epoch, const bf16 *rows,
-                                                const int (&row)[C::kTopK], u32 token) {
-#pragma unroll
-    for (int k = 0; k < C::kTopK; ++k) {
-#pragma unroll
-        for (int h = 0; h < TailShape<C>::kHeld; ++h) {
-            const u32 piece = tail_piece<C>(h);
-            const u64 route = u64(token) * C::kTopK + u32(k);
-            if (piece < TailShape<C>::kPieces)
-                lamport_push(e, epoch, (route * C::kWidth + piece * 8) * 2,
-                             lamport_bf16_packet(tail_load<C>(rows, row[k], piece)));
+struct RouteTail {
+    static_assert(C::kRoutes == C::kRows * C::kTopK, "a row of the permuted space for each route");
+    static_assert(C::kExpertRows > 0 && C::kWidth % (8 * C::kBlocks) == 0,
+                  "each block has whole octets");
+    static constexpr u32 kThreads = C::kWarps * 32;
+    static constexpr u32 kColumns = C::kWidth / C::kBlocks;
+    static constexpr u32 kOctets = kColumns / 8; // of one route
+    static constexpr u32 kItems = C::kTopK * kOctets;
+    static constexpr int kHeld = int((kItems + kThreads - 1) / kThreads);
+    static constexpr u32 kSums = C::kTopK * C::kBlocks;
+
+    u64 *arrived;   // of the sums of all blocks
+    u32x4 *values;  // [kTopK][kOctets]: the routes' rows, summed over the ranks
+    float *squares; // [kTopK][kOctets]: of the gained values
+    float *sums;    // [kTopK][kBlocks]
+};
+
+template <class C>
+__device__ __forceinline__ RouteTail<C> route_tail_shared(u8 *shared) {
+    using T = RouteTail<C>;
+    RouteTail<C> t;
+    t.arrived = reinterpret_cast<u64 *>(shared);
+    t.values = reinterpret_cast<u32x4 *>(shared + 16);
+    t.squares = reinterpret_cast<float *>(shared + 16 + T::kItems * 16);
+    t.sums = t.squares + T::kItems;
+    return t;
+}
+
+// Before grid_wait(), since the blocks of a token meet here.
+template <class C>
+__device__ __forceinline__ void route_tail_open(const RouteTail<C> &t) {
+    if constexpr (C::kBlocks > 1) {
+        if (thread_id() == 0) {
+            mbar_init(t.arrived, 1);
+            mbar_init_fence();
+            mbar_expect(t.arrived, 4 * RouteTail<C>::kSums);
         }
+        cluster_sync();
     }
 }
 
-// Sums of routes `begin` to begin + kGroup - 1 at one piece, kGroup packets under way together.
-template <class C, int kHeld>
-__device__ __forceinline__ void route_tail_receive(u32x4 (&held)[C::kTopK][kHeld],
-                                                   const Exchange &e, u32 epoch, u32 token,
-                                                   int begin, int h) {
-    const u64 route = u64(token) * C::kTopK + u32(begin);
-    const u64 offset = (route * C::kWidth + tail_piece<C>(h) * 8) * 2;
-    float sum[C::kGroup][8] = {};
-    for (u32 source = 0; source < e.world; ++source) {
-        u32x4 packet[C::kGroup];
-        const u32 count = C::kTopK - begin < C::kGroup ? u32(C::kTopK - begin) : u32(C::kGroup);
-        lamport_receive_run<C::kGroup>(e, epoch, offset, C::kWidth * 2, source, count, packet);
+// Leaves a route's octet, and the sum of its squares once it has its gain.
+template <class C>
+__device__ __forceinline__ void route_tail_keep(const RouteTail<C> &t, u32 item, u32x4 value,
+                                                u32x4 gain) {
+    float v[8];
+    float sum = 0;
+    tail_scale(v, value, gain, float(C::kCenter));
 #pragma unroll
-        for (int i = 0; i < C::kGroup; ++i)
-            if (begin + i < C::kTopK)
-                tail_add<C::kBf16Each == 1>(sum[i], packet[i], source);
+    for (int i = 0; i < 8; ++i)
+        sum += v[i] * v[i];
+    shared_store(t.values + item, value);
+    shared_store(t.squares + item, sum);
+}
+
+// Sums of squares of each route, one warp a route at a time, to all blocks of the token.
+template <class C>
+__device__ __forceinline__ void route_tail_sums(const RouteTail<C> &t, u32 part) {
+    using T = RouteTail<C>;
+    block_sync();
+    for (u32 k = warp_id(); k < u32(C::kTopK); k += u32(C::kWarps)) {
+        float sum = 0;
+        for (u32 i = lane_id(); i < T::kOctets; i += 32)
+            sum += shared_load(t.squares + k * T::kOctets + i);
+        sum = warp_sum(sum);
+        float *const to = t.sums + k * u32(C::kBlocks) + part;
+        if constexpr (C::kBlocks > 1) {
+            if (lane_id() < u32(C::kBlocks))
+                cluster_send(lane_id(), to, sum, t.arrived);
+        } else if (lane_id() == 0) {
+            shared_store(to, sum);
+        }
     }
+    if constexpr (C::kBlocks > 1)
+        cluster_wait(t.arrived, 0);
+    else
+        block_sync();
+}
+
+// Factor of a route's row: its weight over its root mean square, zero where there is no row.
+template <class C>
+__device__ __forceinline__ float route_tail_factor(const RouteTail<C> &t, int row, float weight,
+                                                   int k) {
+    float sum = 0;
 #pragma unroll
-    for (int i = 0; i < C::kGroup; ++i)
-        if (begin + i < C::kTopK)
-            held[begin + i][h] = tail_pack(sum[i]);
+    for (int i = 0; i < C::kBlocks; ++i)
+        sum += shared_load(t.sums + k * C::kBlocks + i);
+    const float inverse = rsqrt_f32(sum / float(C::kWidth) + float(C::kEps));
+    return row >= 0 ? weight * inverse : 0.0f;
+}
+
+// The weighted sum in slot order, two neighbouring columns a thread, rounded to bf16.
+template <class C>
+__device__ __forceinline__ void route_tail_write(const RouteTail<C> &t,
+                                                 const float (&factor)[C::kTopK], const bf16 *gain,
+                                                 bf16 *m) {
+    using T = RouteTail<C>;
+    const u32 *const values = reinterpret_cast<const u32 *>(t.values);
+    for (u32 i = thread_id(); i < T::kColumns / 2; i += T::kThreads) {
+        const u32 w = load_weight4(gain + i * 2);
+        float low = 0;
+        float high = 0;
+#pragma unroll
+        for (int k = 0; k < C::kTopK; ++k) {
+            const u32 y = shared_load(values + u32(k) * (T::kColumns / 2) + i);
+            low += (float(C::kCenter) + bf16_low(w)) * bf16_low(y) * factor[k];
+            high += (float(C::kCenter) + bf16_high(w)) * bf16_high(y) * factor[k];
+        }
+        *reinterpret_cast<u32 *>(m + i * 2) = pack_bf16(low, high);
+    }
 }
 
 template <class C>
 __device__ void exchange_route_tail(const bf16 *rows, const int *expanded_to_permuted,
                                     const bf16 *gain, const float *weights, bf16 *m,
                                     Mailbox *mailbox) {
-    constexpr int kHeld = TailShape<C>::kHeld;
-    const u32 token = block_id();
+    using T = RouteTail<C>;
+    const u32 token = block_id() / u32(C::kBlocks);
+    const u32 part = block_id() % u32(C::kBlocks);
+    const u32 column = part * T::kColumns;
+    const RouteTail<C> tail = route_tail_shared<C>(dynamic_shared() + 128);
 
-    u32x4 held_gain[kHeld];
-    tail_gains<C, kHeld>(held_gain, gain);
+    u32x4 item_gain[T::kHeld];
+#pragma unroll
+    for (int h = 0; h < T::kHeld; ++h) {
+        const u32 item = u32(h) * T::kThreads + thread_id();
+        if (item < T::kItems)
+            item_gain[h] = load_weight16(gain + column + item % T::kOctets * 8);
+    }
     const Exchange e = lamport_open(mailbox, reinterpret_cast<u64 *>(dynamic_shared()));
+    route_tail_open<C>(tail);
     grid_trigger();
     grid_wait();
 
+    u32x4 own[T::kHeld];
+#pragma unroll
+    for (int h = 0; h < T::kHeld; ++h) {
+        const u32 item = u32(h) * T::kThreads + thread_id();
+        const u32 route = token * u32(C::kTopK) + item / T::kOctets;
+        if (item < T::kItems)
+            own[h] = lamport_bf16_packet(
+                tail_load<C>(rows, expanded_to_permuted[route], column / 8 + item % T::kOctets));
+    }
     const u32 epoch = lamport_epoch(e);
     int row[C::kTopK];
-    u32x4 held[C::kTopK][kHeld] = {};
-    float factor[C::kTopK];
+    float weight[C::kTopK];
     tail_routes<C>(row, expanded_to_permuted, token);
-    route_tail_push<C>(e, epoch, rows, row, token);
 #pragma unroll
-    for (int begin = 0; begin < C::kTopK; begin += C::kGroup) {
+    for (int k = 0; k < C::kTopK; ++k)
+        weight[k] = weights[token * u32(C::kTopK) + u32(k)];
 #pragma unroll
-        for (int h = 0; h < kHeld; ++h)
-            if (tail_piece<C>(h) < TailShape<C>::kPieces)
-                route_tail_receive<C, kHeld>(held, e, epoch, token, begin, h);
+    for (int h = 0; h < T::kHeld; ++h) {
+        const u32 item = u32(h) * T::kThreads + thread_id();
+        const u64 route = u64(token) * C::kTopK + item / T::kOctets;
+        const u64 offset = (route * C::kWidth + column + item % T::kOctets * 8) * 2;
+        if (item < T::kItems)
+            lamport_push_others<C::kRanks>(e, epoch, offset, own[h]);
     }
+    block_sync(); // every thread has read the epoch before the block arrives
+    u32 arrived = 0;
+    if (thread_id() == 0)
+        arrived = lamport_arrive(e);
 #pragma unroll
-    for (int k = 0; k < C::kTopK; ++k) {
-#pragma unroll
-        for (int h = 0; h < kHeld; ++h)
-            if (row[k] < 0)
-                held[k][h] = {};
+    for (int h = 0; h < T::kHeld; ++h) {
+        const u32 item = u32(h) * T::kThreads + thread_id();
+        const u64 route = u64(token) * C::kTopK + item / T::kOctets;
+        const u64 offset = (route * C::kWidth + column + item % T::kOctets * 8) * 2;
+        const u32x4 value = exchange_sum_with<C::kRanks, C::kGroup, C::kBf16Each == 1>(
+            e, epoch, offset, own[h], item < T::kItems);
+        if (item < T::kItems)
+            route_tail_keep<C>(tail, item, value, item_gain[h]);
     }
-    tail_factors<C, kHeld>(factor, held, held_gain, row, weights, token,
-                           reinterpret_cast<float *>(dynamic_shared() + 128));
-    if (thread_id() == 0) // behind the barrier of the sums: every thread has read the epoch
-        lamport_close(e, epoch, grid_size());
+    route_tail_sums<C>(tail, part);
+    float factor[C::kTopK];
 #pragma unroll
-    for (int h = 0; h < kHeld; ++h)
-        if (tail_piece<C>(h) < TailShape<C>::kPieces)
-            *reinterpret_cast<u32x4 *>(m + u64(token) * C::kWidth + tail_piece<C>(h) * 8) =
-                tail_weighted<C, kHeld>(factor, held, held_gain, h);
+    for (int k = 0; k < C::kTopK; ++k)
+        factor[k] = route_tail_factor<C>(tail, row[k], weight[k], k);
+    route_tail_write<C>(tail, factor, gain + column, m + u64(token) * C::kWidth + column);
+    if (thread_id() == 0)
+        lamport_leave(e, epoch, arrived, grid_size());
 }
 
 #endif
