@@ -98,13 +98,24 @@ local function sum_by(way)
                  parts = { "sum", "residual", "norm" } } }
 end
 
-local function provide(way)
+-- From the QKV product to the gated output: in one launch behind a whole product (`joined`), or in two behind K-split sums.
+local function attention(joined, anchored)
+    if joined then
+        return { use "gemm/skinny" { parts = { "qkv" } },
+                 use "attention/front_paged" { parts = { "rope", "insert", "core", "gated" } } }
+    end
+    return { use "gemm/skinny" { parts = { "qkv" }, options = { partials = 1 } },
+             use "attention/qkv_front" { parts = { "rope", "insert" } },
+             use "attention/paged" { parts = { "core", "gated" }, options = { anchored = anchored and 1 or 0 } } }
+end
+
+local function provide(way, tp)
     local list = sum_by(way)
+    for _, u in ipairs(attention(tp == 4, way == "bf16_each")) do
+        table.insert(list, u)
+    end
     for _, u in ipairs {
         use "boundary/norm" { parts = { "first" } },
-        use "gemm/skinny" { parts = { "qkv" }, options = { partials = 1 } },
-        use "attention/qkv_front" { parts = { "rope", "insert" } },
-        use "attention/paged" { parts = { "core", "gated" } },
         use "prepare/rope_table" { parts = { "table" } },
         use "prepare/residual_gate" { parts = { "mixing" } },
     } do
@@ -113,10 +124,11 @@ local function provide(way)
     return list
 end
 
--- Named deployments: `publish`, `nccl`, and `bf16_each` for that order of the sum.
+-- Named deployments: `publish`, `nccl`, and `bf16_each` for that order of the sum, with keys anchored to warps; four ranks join
+-- attention with its front.
 local function serve(tp, name)
     return deployment { tp = tp, name = name, max_context = 96, variants = { { 1, 1 }, { 2, 4 } },
-                        set = { order = name == "bf16_each" and name or nil }, provide = provide(tp == 1 and "alone" or name) }
+                        set = { order = name == "bf16_each" and name or nil }, provide = provide(tp == 1 and "alone" or name, tp) }
 end
 
 return layout "attention_block" {

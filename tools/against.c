@@ -110,8 +110,7 @@ static void free_choice(choice *c) {
 
 /* The logits that a launch reads: whole, or partial sums that it adds; NULL: it does not route. */
 static const lathe_step_value *find_logits(const lathe_step_launch *l) {
-    const lathe_step_value *whole = find_value(l, "logits");
-    return !find_value(l, "ids") ? NULL : whole ? whole : find_value(l, "logits_partials");
+    return find_value(l, "ids") ? find_value(l, "logits") : NULL;
 }
 
 /* Adds partial sums, [sums, rows, experts], into the first of them. */

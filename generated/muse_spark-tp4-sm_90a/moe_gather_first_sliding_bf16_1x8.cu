@@ -47,30 +47,29 @@ struct MoeGatherFirstSlidingBf161x8 {
     static constexpr int kTile = 8;
 };
 
-extern "C" __global__ void __launch_bounds__(256, 2)                           // 128 registers
-    muse_spark_moe_gather_first_sliding_bf16_1x8(const bf16 *columns,          // null
-                                                 const float *partials,        // [4, 8, 1024]
-                                                 const bf16 *gain,             // [4096]
-                                                 bf16 *h1,                     // [8, 4096]
-                                                 const float *logits,          // null
-                                                 const float *logits_partials, // [4, 8, 256]
-                                                 const float *bias,            // [256]
-                                                 const int *rank,              // [2]
-                                                 const long long *slots,       // [8]
-                                                 int *ids,                     // [8, 8]
-                                                 float *weights,               // [8, 8]
-                                                 int *total_padded,            // [1]
-                                                 int *expanded_to_permuted,    // [64]
-                                                 int *permuted_to_token,       // [513]
-                                                 int *histogram,               // [512]
-                                                 int *counts,                  // [256]
-                                                 int *cta_expert,              // [64]
-                                                 int *cta_limit,               // [64]
-                                                 int *ctas,                    // [1]
-                                                 Mailbox *mailbox) {           // mailbox
+extern "C" __global__ void __launch_bounds__(256, 2)                        // 128 registers
+    muse_spark_moe_gather_first_sliding_bf16_1x8(const bf16 *columns,       // null
+                                                 const float *partials,     // [4, 8, 1024]
+                                                 const bf16 *gain,          // [4096]
+                                                 bf16 *h1,                  // [8, 4096]
+                                                 const float *logits,       // [4, 8, 256]
+                                                 const float *bias,         // [256]
+                                                 const int *rank,           // [2]
+                                                 const long long *slots,    // [8]
+                                                 int *ids,                  // [8, 8]
+                                                 float *weights,            // [8, 8]
+                                                 int *total_padded,         // [1]
+                                                 int *expanded_to_permuted, // [64]
+                                                 int *permuted_to_token,    // [513]
+                                                 int *histogram,            // [512]
+                                                 int *counts,               // [256]
+                                                 int *cta_expert,           // [64]
+                                                 int *cta_limit,            // [64]
+                                                 int *ctas,                 // [1]
+                                                 Mailbox *mailbox) {        // mailbox
 
     exchange_expert_norm<MoeGatherFirstSlidingBf161x8>( //
-        columns, partials, gain, h1, logits, logits_partials, bias, rank, slots, ids, weights,
-        total_padded, expanded_to_permuted, permuted_to_token, histogram, counts, cta_expert,
-        cta_limit, ctas, mailbox);
+        columns, partials, gain, h1, logits, bias, rank, slots, ids, weights, total_padded,
+        expanded_to_permuted, permuted_to_token, histogram, counts, cta_expert, cta_limit, ctas,
+        mailbox);
 }

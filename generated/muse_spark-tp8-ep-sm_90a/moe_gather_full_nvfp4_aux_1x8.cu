@@ -51,32 +51,31 @@ struct MoeGatherFullNvfp4Aux1x8 {
     static constexpr int kBlocks = 256;
 };
 
-extern "C" __global__ void __launch_bounds__(256, 2)                       // 128 registers
-    muse_spark_moe_gather_full_nvfp4_aux_1x8(const bf16 *columns,          // null
-                                             const float *partials,        // [4, 8, 512]
-                                             const bf16 *gain,             // [4096]
-                                             const float *input_gscale,    // [1]
-                                             u8 *codes,                    // [8, 2048]
-                                             e4m3 *scales,                 // [8, 256]
-                                             const float *logits,          // null
-                                             const float *logits_partials, // [8, 8, 256]
-                                             const float *bias,            // [256]
-                                             const int *rank,              // [2]
-                                             const long long *slots,       // [8]
-                                             int *ids,                     // [8, 8]
-                                             float *weights,               // [8, 8]
-                                             int *total_padded,            // [1]
-                                             int *expanded_to_permuted,    // [64]
-                                             int *permuted_to_token,       // [513]
-                                             int *histogram,               // [512]
-                                             int *counts,                  // [256]
-                                             int *cta_expert,              // [64]
-                                             int *cta_limit,               // [64]
-                                             int *ctas,                    // [1]
-                                             Mailbox *mailbox) {           // mailbox
+extern "C" __global__ void __launch_bounds__(256, 2)                    // 128 registers
+    muse_spark_moe_gather_full_nvfp4_aux_1x8(const bf16 *columns,       // null
+                                             const float *partials,     // [4, 8, 512]
+                                             const bf16 *gain,          // [4096]
+                                             const float *input_gscale, // [1]
+                                             u8 *codes,                 // [8, 2048]
+                                             e4m3 *scales,              // [8, 256]
+                                             const float *logits,       // [8, 8, 256]
+                                             const float *bias,         // [256]
+                                             const int *rank,           // [2]
+                                             const long long *slots,    // [8]
+                                             int *ids,                  // [8, 8]
+                                             float *weights,            // [8, 8]
+                                             int *total_padded,         // [1]
+                                             int *expanded_to_permuted, // [64]
+                                             int *permuted_to_token,    // [513]
+                                             int *histogram,            // [512]
+                                             int *counts,               // [256]
+                                             int *cta_expert,           // [64]
+                                             int *cta_limit,            // [64]
+                                             int *ctas,                 // [1]
+                                             Mailbox *mailbox) {        // mailbox
 
     exchange_norm_quantise<MoeGatherFullNvfp4Aux1x8>( //
-        columns, partials, gain, input_gscale, codes, scales, logits, logits_partials, bias, rank,
-        slots, ids, weights, total_padded, expanded_to_permuted, permuted_to_token, histogram,
-        counts, cta_expert, cta_limit, ctas, mailbox);
+        columns, partials, gain, input_gscale, codes, scales, logits, bias, rank, slots, ids,
+        weights, total_padded, expanded_to_permuted, permuted_to_token, histogram, counts,
+        cta_expert, cta_limit, ctas, mailbox);
 }

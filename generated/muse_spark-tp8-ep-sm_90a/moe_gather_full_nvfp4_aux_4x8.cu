@@ -51,32 +51,31 @@ struct MoeGatherFullNvfp4Aux4x8 {
     static constexpr int kBlocks = 256;
 };
 
-extern "C" __global__ void __launch_bounds__(256, 2)                       // 128 registers
-    muse_spark_moe_gather_full_nvfp4_aux_4x8(const bf16 *columns,          // null
-                                             const float *partials,        // [2, 32, 512]
-                                             const bf16 *gain,             // [4096]
-                                             const float *input_gscale,    // [1]
-                                             u8 *codes,                    // [32, 2048]
-                                             e4m3 *scales,                 // [32, 256]
-                                             const float *logits,          // null
-                                             const float *logits_partials, // [2, 32, 256]
-                                             const float *bias,            // [256]
-                                             const int *rank,              // [2]
-                                             const long long *slots,       // [32]
-                                             int *ids,                     // [32, 8]
-                                             float *weights,               // [32, 8]
-                                             int *total_padded,            // [1]
-                                             int *expanded_to_permuted,    // [256]
-                                             int *permuted_to_token,       // [2049]
-                                             int *histogram,               // [512]
-                                             int *counts,                  // [256]
-                                             int *cta_expert,              // [256]
-                                             int *cta_limit,               // [256]
-                                             int *ctas,                    // [1]
-                                             Mailbox *mailbox) {           // mailbox
+extern "C" __global__ void __launch_bounds__(256, 2)                    // 128 registers
+    muse_spark_moe_gather_full_nvfp4_aux_4x8(const bf16 *columns,       // null
+                                             const float *partials,     // [2, 32, 512]
+                                             const bf16 *gain,          // [4096]
+                                             const float *input_gscale, // [1]
+                                             u8 *codes,                 // [32, 2048]
+                                             e4m3 *scales,              // [32, 256]
+                                             const float *logits,       // [2, 32, 256]
+                                             const float *bias,         // [256]
+                                             const int *rank,           // [2]
+                                             const long long *slots,    // [32]
+                                             int *ids,                  // [32, 8]
+                                             float *weights,            // [32, 8]
+                                             int *total_padded,         // [1]
+                                             int *expanded_to_permuted, // [256]
+                                             int *permuted_to_token,    // [2049]
+                                             int *histogram,            // [512]
+                                             int *counts,               // [256]
+                                             int *cta_expert,           // [256]
+                                             int *cta_limit,            // [256]
+                                             int *ctas,                 // [1]
+                                             Mailbox *mailbox) {        // mailbox
 
     exchange_norm_quantise<MoeGatherFullNvfp4Aux4x8>( //
-        columns, partials, gain, input_gscale, codes, scales, logits, logits_partials, bias, rank,
-        slots, ids, weights, total_padded, expanded_to_permuted, permuted_to_token, histogram,
-        counts, cta_expert, cta_limit, ctas, mailbox);
+        columns, partials, gain, input_gscale, codes, scales, logits, bias, rank, slots, ids,
+        weights, total_padded, expanded_to_permuted, permuted_to_token, histogram, counts,
+        cta_expert, cta_limit, ctas, mailbox);
 }

@@ -47,30 +47,29 @@ struct MoeGatherFirstSlidingBf161x1 {
     static constexpr int kTile = 8;
 };
 
-extern "C" __global__ void __launch_bounds__(32, 16)                                // 128 registers
-    muse_spark_tiny_moe_gather_first_sliding_bf16_1x1(const bf16 *columns,          // null
-                                                      const float *partials,        // [2, 1, 128]
-                                                      const bf16 *gain,             // [256]
-                                                      bf16 *h1,                     // [1, 256]
-                                                      const float *logits,          // null
-                                                      const float *logits_partials, // [4, 1, 32]
-                                                      const float *bias,            // [32]
-                                                      const int *rank,              // [2]
-                                                      const long long *slots,       // [1]
-                                                      int *ids,                     // [1, 4]
-                                                      float *weights,               // [1, 4]
-                                                      int *total_padded,            // [1]
-                                                      int *expanded_to_permuted,    // [4]
-                                                      int *permuted_to_token,       // [33]
-                                                      int *histogram,               // [512]
-                                                      int *counts,                  // [32]
-                                                      int *cta_expert,              // [4]
-                                                      int *cta_limit,               // [4]
-                                                      int *ctas,                    // [1]
-                                                      Mailbox *mailbox) {           // mailbox
+extern "C" __global__ void __launch_bounds__(32, 16)                             // 128 registers
+    muse_spark_tiny_moe_gather_first_sliding_bf16_1x1(const bf16 *columns,       // null
+                                                      const float *partials,     // [2, 1, 128]
+                                                      const bf16 *gain,          // [256]
+                                                      bf16 *h1,                  // [1, 256]
+                                                      const float *logits,       // [4, 1, 32]
+                                                      const float *bias,         // [32]
+                                                      const int *rank,           // [2]
+                                                      const long long *slots,    // [1]
+                                                      int *ids,                  // [1, 4]
+                                                      float *weights,            // [1, 4]
+                                                      int *total_padded,         // [1]
+                                                      int *expanded_to_permuted, // [4]
+                                                      int *permuted_to_token,    // [33]
+                                                      int *histogram,            // [512]
+                                                      int *counts,               // [32]
+                                                      int *cta_expert,           // [4]
+                                                      int *cta_limit,            // [4]
+                                                      int *ctas,                 // [1]
+                                                      Mailbox *mailbox) {        // mailbox
 
     exchange_expert_norm<MoeGatherFirstSlidingBf161x1>( //
-        columns, partials, gain, h1, logits, logits_partials, bias, rank, slots, ids, weights,
-        total_padded, expanded_to_permuted, permuted_to_token, histogram, counts, cta_expert,
-        cta_limit, ctas, mailbox);
+        columns, partials, gain, h1, logits, bias, rank, slots, ids, weights, total_padded,
+        expanded_to_permuted, permuted_to_token, histogram, counts, cta_expert, cta_limit, ctas,
+        mailbox);
 }

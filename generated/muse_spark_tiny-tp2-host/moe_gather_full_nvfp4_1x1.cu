@@ -51,33 +51,31 @@ struct MoeGatherFullNvfp41x1 {
     static constexpr int kBlocks = 16;
 };
 
-extern "C" __global__ void __launch_bounds__(32, 16)                        // 128 registers
-    muse_spark_tiny_moe_gather_full_nvfp4_1x1(const bf16 *columns,          // null
-                                              const float *partials,        // [2, 1, 128]
-                                              const bf16 *gain,             // [256]
-                                              const float *input_gscale,    // [1]
-                                              u8 *codes,                    // [1, 128]
-                                              e4m3 *scales,                 // [1, 16]
-                                              const float *logits,          // null
-                                              const float *logits_partials, // [4, 1, 32]
-                                              const float *bias,            // [32]
-                                              const int *rank,              // [2]
-                                              const long long *slots,       // [1]
-                                              int *ids,                     // [1, 4]
-                                              float *weights,               // [1, 4]
-                                              int *total_padded,            // [1]
-                                              int *expanded_to_permuted,    // [4]
-                                              int *permuted_to_token,       // [33]
-                                              int *histogram,               // [512]
-                                              int *counts,                  // [32]
-                                              int *cta_expert,              // [4]
-                                              int *cta_limit,               // [4]
-                                              int *ctas,                    // [1]
-                                              Mailbox *mailbox) {           // mailbox
+extern "C" __global__ void __launch_bounds__(32, 16)                     // 128 registers
+    muse_spark_tiny_moe_gather_full_nvfp4_1x1(const bf16 *columns,       // null
+                                              const float *partials,     // [2, 1, 128]
+                                              const bf16 *gain,          // [256]
+                                              const float *input_gscale, // [1]
+                                              u8 *codes,                 // [1, 128]
+                                              e4m3 *scales,              // [1, 16]
+                                              const float *logits,       // [4, 1, 32]
+                                              const float *bias,         // [32]
+                                              const int *rank,           // [2]
+                                              const long long *slots,    // [1]
+                                              int *ids,                  // [1, 4]
+                                              float *weights,            // [1, 4]
+                                              int *total_padded,         // [1]
+                                              int *expanded_to_permuted, // [4]
+                                              int *permuted_to_token,    // [33]
+                                              int *histogram,            // [512]
+                                              int *counts,               // [32]
+                                              int *cta_expert,           // [4]
+                                              int *cta_limit,            // [4]
+                                              int *ctas,                 // [1]
+                                              Mailbox *mailbox) {        // mailbox
     exchange_norm_quantise<MoeGatherFullNvfp41x1>(columns, partials, gain, input_gscale, codes,
-                                                  scales, logits, logits_partials, bias, rank,
-                                                  slots, ids, weights, total_padded,
-                                                  expanded_to_permuted, permuted_to_token,
-                                                  histogram, counts, cta_expert, cta_limit, ctas,
-                                                  mailbox);
+                                                  scales, logits, bias, rank, slots, ids, weights,
+                                                  total_padded, expanded_to_permuted,
+                                                  permuted_to_token, histogram, counts, cta_expert,
+                                                  cta_limit, ctas, mailbox);
 }

@@ -51,33 +51,31 @@ struct MoeGatherFullNvfp41x8 {
     static constexpr int kBlocks = 16;
 };
 
-extern "C" __global__ void __launch_bounds__(32, 16)                        // 128 registers
-    muse_spark_tiny_moe_gather_full_nvfp4_1x8(const bf16 *columns,          // null
-                                              const float *partials,        // [2, 8, 128]
-                                              const bf16 *gain,             // [256]
-                                              const float *input_gscale,    // [1]
-                                              u8 *codes,                    // [8, 128]
-                                              e4m3 *scales,                 // [8, 16]
-                                              const float *logits,          // null
-                                              const float *logits_partials, // [4, 8, 32]
-                                              const float *bias,            // [32]
-                                              const int *rank,              // [2]
-                                              const long long *slots,       // [8]
-                                              int *ids,                     // [8, 4]
-                                              float *weights,               // [8, 4]
-                                              int *total_padded,            // [1]
-                                              int *expanded_to_permuted,    // [32]
-                                              int *permuted_to_token,       // [257]
-                                              int *histogram,               // [512]
-                                              int *counts,                  // [32]
-                                              int *cta_expert,              // [32]
-                                              int *cta_limit,               // [32]
-                                              int *ctas,                    // [1]
-                                              Mailbox *mailbox) {           // mailbox
+extern "C" __global__ void __launch_bounds__(32, 16)                     // 128 registers
+    muse_spark_tiny_moe_gather_full_nvfp4_1x8(const bf16 *columns,       // null
+                                              const float *partials,     // [2, 8, 128]
+                                              const bf16 *gain,          // [256]
+                                              const float *input_gscale, // [1]
+                                              u8 *codes,                 // [8, 128]
+                                              e4m3 *scales,              // [8, 16]
+                                              const float *logits,       // [4, 8, 32]
+                                              const float *bias,         // [32]
+                                              const int *rank,           // [2]
+                                              const long long *slots,    // [8]
+                                              int *ids,                  // [8, 4]
+                                              float *weights,            // [8, 4]
+                                              int *total_padded,         // [1]
+                                              int *expanded_to_permuted, // [32]
+                                              int *permuted_to_token,    // [257]
+                                              int *histogram,            // [512]
+                                              int *counts,               // [32]
+                                              int *cta_expert,           // [32]
+                                              int *cta_limit,            // [32]
+                                              int *ctas,                 // [1]
+                                              Mailbox *mailbox) {        // mailbox
     exchange_norm_quantise<MoeGatherFullNvfp41x8>(columns, partials, gain, input_gscale, codes,
-                                                  scales, logits, logits_partials, bias, rank,
-                                                  slots, ids, weights, total_padded,
-                                                  expanded_to_permuted, permuted_to_token,
-                                                  histogram, counts, cta_expert, cta_limit, ctas,
-                                                  mailbox);
+                                                  scales, logits, bias, rank, slots, ids, weights,
+                                                  total_padded, expanded_to_permuted,
+                                                  permuted_to_token, histogram, counts, cta_expert,
+                                                  cta_limit, ctas, mailbox);
 }

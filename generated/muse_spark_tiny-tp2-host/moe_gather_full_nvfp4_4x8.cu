@@ -51,33 +51,31 @@ struct MoeGatherFullNvfp44x8 {
     static constexpr int kBlocks = 16;
 };
 
-extern "C" __global__ void __launch_bounds__(32, 16)                        // 128 registers
-    muse_spark_tiny_moe_gather_full_nvfp4_4x8(const bf16 *columns,          // null
-                                              const float *partials,        // [2, 32, 128]
-                                              const bf16 *gain,             // [256]
-                                              const float *input_gscale,    // [1]
-                                              u8 *codes,                    // [32, 128]
-                                              e4m3 *scales,                 // [32, 16]
-                                              const float *logits,          // null
-                                              const float *logits_partials, // [4, 32, 32]
-                                              const float *bias,            // [32]
-                                              const int *rank,              // [2]
-                                              const long long *slots,       // [32]
-                                              int *ids,                     // [32, 4]
-                                              float *weights,               // [32, 4]
-                                              int *total_padded,            // [1]
-                                              int *expanded_to_permuted,    // [128]
-                                              int *permuted_to_token,       // [353]
-                                              int *histogram,               // [512]
-                                              int *counts,                  // [32]
-                                              int *cta_expert,              // [44]
-                                              int *cta_limit,               // [44]
-                                              int *ctas,                    // [1]
-                                              Mailbox *mailbox) {           // mailbox
+extern "C" __global__ void __launch_bounds__(32, 16)                     // 128 registers
+    muse_spark_tiny_moe_gather_full_nvfp4_4x8(const bf16 *columns,       // null
+                                              const float *partials,     // [2, 32, 128]
+                                              const bf16 *gain,          // [256]
+                                              const float *input_gscale, // [1]
+                                              u8 *codes,                 // [32, 128]
+                                              e4m3 *scales,              // [32, 16]
+                                              const float *logits,       // [4, 32, 32]
+                                              const float *bias,         // [32]
+                                              const int *rank,           // [2]
+                                              const long long *slots,    // [32]
+                                              int *ids,                  // [32, 4]
+                                              float *weights,            // [32, 4]
+                                              int *total_padded,         // [1]
+                                              int *expanded_to_permuted, // [128]
+                                              int *permuted_to_token,    // [353]
+                                              int *histogram,            // [512]
+                                              int *counts,               // [32]
+                                              int *cta_expert,           // [44]
+                                              int *cta_limit,            // [44]
+                                              int *ctas,                 // [1]
+                                              Mailbox *mailbox) {        // mailbox
     exchange_norm_quantise<MoeGatherFullNvfp44x8>(columns, partials, gain, input_gscale, codes,
-                                                  scales, logits, logits_partials, bias, rank,
-                                                  slots, ids, weights, total_padded,
-                                                  expanded_to_permuted, permuted_to_token,
-                                                  histogram, counts, cta_expert, cta_limit, ctas,
-                                                  mailbox);
+                                                  scales, logits, bias, rank, slots, ids, weights,
+                                                  total_padded, expanded_to_permuted,
+                                                  permuted_to_token, histogram, counts, cta_expert,
+                                                  cta_limit, ctas, mailbox);
 }

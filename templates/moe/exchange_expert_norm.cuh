@@ -10,12 +10,11 @@
 
 template <class C>
 __device__ void exchange_expert_norm(const bf16 *columns, const float *partials, const bf16 *gain,
-                                     bf16 *h1, const float *logits, const float *logits_partials,
-                                     const float *bias, const int *rank, const long long *slots,
-                                     int *ids, float *weights, int *total_padded,
-                                     int *expanded_to_permuted, int *permuted_to_token,
-                                     int *histogram, int *counts, int *cta_expert, int *cta_limit,
-                                     int *ctas, Mailbox *mailbox) {
+                                     bf16 *h1, const float *logits, const float *bias,
+                                     const int *rank, const long long *slots, int *ids,
+                                     float *weights, int *total_padded, int *expanded_to_permuted,
+                                     int *permuted_to_token, int *histogram, int *counts,
+                                     int *cta_expert, int *cta_limit, int *ctas, Mailbox *mailbox) {
     static_assert(C::kWidth % C::kColumns == 0 && C::kColumns % 16 == 0,
                   "a rank's columns must be whole slots");
     constexpr u32 kThreads = C::kWarps * 32;
@@ -36,10 +35,9 @@ __device__ void exchange_expert_norm(const bf16 *columns, const float *partials,
     grid_wait();
     if constexpr (C::kRoutes > 0)
         if (routes) {
-            routing_close<C>(routing_shared<C>(dynamic_shared() + kPooledPointers), logits,
-                             logits_partials, rank, slots, ids, weights, total_padded,
-                             expanded_to_permuted, permuted_to_token, histogram, counts, cta_expert,
-                             cta_limit, ctas);
+            routing_close<C>(routing_shared<C>(dynamic_shared() + kPooledPointers), logits, rank,
+                             slots, ids, weights, total_padded, expanded_to_permuted,
+                             permuted_to_token, histogram, counts, cta_expert, cta_limit, ctas);
             routing_trigger();
             return;
         }

@@ -10,11 +10,11 @@
 
 template <class C>
 __device__ void expert_norm(const bf16 *columns, const float *partials, const bf16 *gathered,
-                            const bf16 *gain, bf16 *h1, const float *logits,
-                            const float *logits_partials, const float *bias, const int *rank,
-                            const long long *slots, int *ids, float *weights, int *total_padded,
-                            int *expanded_to_permuted, int *permuted_to_token, int *histogram,
-                            int *counts, int *cta_expert, int *cta_limit, int *ctas) {
+                            const bf16 *gain, bf16 *h1, const float *logits, const float *bias,
+                            const int *rank, const long long *slots, int *ids, float *weights,
+                            int *total_padded, int *expanded_to_permuted, int *permuted_to_token,
+                            int *histogram, int *counts, int *cta_expert, int *cta_limit,
+                            int *ctas) {
     static_assert(C::kWidth % 16 == 0, "the width must be a multiple of 16");
     constexpr u32 kThreads = C::kWarps * 32;
     constexpr u32 kBlocks = C::kWidth / 16;
@@ -33,9 +33,9 @@ __device__ void expert_norm(const bf16 *columns, const float *partials, const bf
     grid_wait();
     if constexpr (C::kRoutes > 0)
         if (routes) {
-            routing_close<C>(routing_shared<C>(dynamic_shared()), logits, logits_partials, rank,
-                             slots, ids, weights, total_padded, expanded_to_permuted,
-                             permuted_to_token, histogram, counts, cta_expert, cta_limit, ctas);
+            routing_close<C>(routing_shared<C>(dynamic_shared()), logits, rank, slots, ids, weights,
+                             total_padded, expanded_to_permuted, permuted_to_token, histogram,
+                             counts, cta_expert, cta_limit, ctas);
             routing_trigger();
             return;
         }

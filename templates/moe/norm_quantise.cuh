@@ -12,11 +12,10 @@
 template <class C>
 __device__ void norm_quantise(const bf16 *columns, const float *partials, const bf16 *gathered,
                               const bf16 *gain, const float *input_gscale, u8 *codes, e4m3 *scales,
-                              const float *logits, const float *logits_partials, const float *bias,
-                              const int *rank, const long long *slots, int *ids, float *weights,
-                              int *total_padded, int *expanded_to_permuted, int *permuted_to_token,
-                              int *histogram, int *counts, int *cta_expert, int *cta_limit,
-                              int *ctas) {
+                              const float *logits, const float *bias, const int *rank,
+                              const long long *slots, int *ids, float *weights, int *total_padded,
+                              int *expanded_to_permuted, int *permuted_to_token, int *histogram,
+                              int *counts, int *cta_expert, int *cta_limit, int *ctas) {
     static_assert(C::kWidth == C::kBlocks * 16 && C::kWidth == C::kCodeBytes * 2,
                   "codes and scales must fit the width");
     constexpr u32 kThreads = C::kWarps * 32;
@@ -36,9 +35,9 @@ __device__ void norm_quantise(const bf16 *columns, const float *partials, const 
     grid_wait();
     if constexpr (C::kRoutes > 0)
         if (routes) {
-            routing_close<C>(routing_shared<C>(dynamic_shared()), logits, logits_partials, rank,
-                             slots, ids, weights, total_padded, expanded_to_permuted,
-                             permuted_to_token, histogram, counts, cta_expert, cta_limit, ctas);
+            routing_close<C>(routing_shared<C>(dynamic_shared()), logits, rank, slots, ids, weights,
+                             total_padded, expanded_to_permuted, permuted_to_token, histogram,
+                             counts, cta_expert, cta_limit, ctas);
             routing_trigger();
             return;
         }

@@ -115,12 +115,11 @@ static void select_experts(const routing_job *job, routing_token *token, int64_t
 
 /* The logits of token `t`: as they are, or partial sums added in fp32 in their order. */
 static void read_logits(const routing_job *job, int64_t t, float *logits) {
-    const float *whole = lathe_ref_data(job->r, job->rank, "logits");
-    const float *partials = lathe_ref_data(job->r, job->rank, "logits_partials");
+    const float *given = lathe_ref_data(job->r, job->rank, "logits");
     for (int64_t e = 0; e < job->experts; ++e) {
-        logits[e] = (job->splits == 0 ? whole : partials)[t * job->experts + e];
+        logits[e] = given[t * job->experts + e];
         for (int64_t s = 1; s < job->splits; ++s)
-            logits[e] += partials[(s * job->rows + t) * job->experts + e];
+            logits[e] += given[(s * job->rows + t) * job->experts + e];
     }
 }
 

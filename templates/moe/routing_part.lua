@@ -18,8 +18,8 @@ function routing_part.constants(optional)
         number("kPermuted", { min = 2, doc = "permuted rows and one guard element" }),
         number("kHistogram", { min = 1, doc = "elements of the histogram, left zero" }),
         number("kMaxCtas", { min = 1, doc = "most tiles the routes can need" }),
-        const "kLogitSplits" { type = "int", default = 0, min = 0, max = 16,
-                               doc = "partial sums of the logits; 0: they come whole" },
+        optional and const "kLogitSplits" { type = "int", default = 0, min = 0, max = 16, doc = "partial sums of the logits" }
+            or const "kLogitSplits" { type = "int", value = function() return 0 end, doc = "the logits come whole" },
         number("kScale", { type = "float", from = "routing.scale", doc = "of the logits" }),
         number("kEpsilon", { type = "float", from = "routing.epsilon", doc = "in the renormalisation" }),
         number("kBf16Weights", { from = "routing.bf16_weights", min = 0, max = 1, doc = "1: weights rounded to bf16" }),
@@ -31,11 +31,11 @@ end
 function routing_part.args(optional)
     local function argument(name, dir, dtype, shape, form)
         return arg(name) { dir = dir, dtype = dtype, shape = shape, form = form, optional = optional or nil,
-                           ahead = dir == "out" or nil, port = "routing." .. (form and "logits" or name) }
+                           ahead = dir == "out" or nil, port = "routing." .. name }
     end
     return {
-        argument("logits", "in", "f32", { "kRows", "kExperts" }),
-        argument("logits_partials", "in", "f32", { "kLogitSplits", "kRows", "kExperts" }, "k_partials"),
+        optional and argument("logits", "in", "f32", { "kLogitSplits", "kRows", "kExperts" }, "k_partials")
+            or argument("logits", "in", "f32", { "kRows", "kExperts" }),
         argument("bias", "in", "f32", { "kExperts" }),
         argument("rank", "in", "i32", { 2 }),
         argument("slots", "in", "i64", { "kRows" }), -- a token with slot -1 routes nowhere

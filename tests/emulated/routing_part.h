@@ -56,17 +56,14 @@ static double routing_partial(int64_t i) {
 
 template <class C>
 static void add_logits(Kernel &k) {
-    if (C::kLogitSplits == 0) {
+    if (C::kLogitSplits == 0)
         k.in("logits", {C::kRows, C::kExperts})
             .each([](int, int64_t i) { return routing_logit<C>(i); })
             .late();
-        k.null("logits_partials");
-    } else {
-        k.null("logits");
-        k.in("logits_partials", {C::kLogitSplits, C::kRows, C::kExperts})
+    else
+        k.in("logits", {C::kLogitSplits, C::kRows, C::kExperts})
             .each([](int, int64_t i) { return routing_partial<C>(i); })
             .late();
-    }
 }
 
 // All arguments of routing in their order.
@@ -74,10 +71,9 @@ template <class C>
 static void add_routing(Kernel &k, int ranks) {
     if constexpr (C::kRoutes == 0) {
         k.constant("kRoutes", 0, true);
-        for (const char *name :
-             {"logits", "logits_partials", "bias", "rank", "slots", "ids", "weights",
-              "total_padded", "expanded_to_permuted", "permuted_to_token", "histogram", "counts",
-              "cta_expert", "cta_limit", "ctas"})
+        for (const char *name : {"logits", "bias", "rank", "slots", "ids", "weights",
+                                 "total_padded", "expanded_to_permuted", "permuted_to_token",
+                                 "histogram", "counts", "cta_expert", "cta_limit", "ctas"})
             k.null(name);
     } else {
         LATHE_CONSTANTS(k, C, kExperts, kTopK, kRoutes, kPermuted, kHistogram, kMaxCtas, kLocal,

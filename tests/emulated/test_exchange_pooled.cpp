@@ -31,7 +31,7 @@ static void rotating(const bf16 *columns, const float *partials, const bf16 *gai
     const i64 row = i64{gpu_load(mailbox->epoch)} * C::kRows;
     exchange_expert_norm<C>(columns + row * C::kColumns, partials, gain, h1 + row * C::kWidth,
                             nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-                            nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, mailbox);
+                            nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, mailbox);
 }
 
 template <class C>
@@ -117,7 +117,7 @@ static void without_rank_1(const bf16 *columns, const float *partials, const bf1
     else
         exchange_expert_norm<C>(columns, partials, gain, h1, nullptr, nullptr, nullptr, nullptr,
                                 nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-                                nullptr, nullptr, nullptr, nullptr, mailbox);
+                                nullptr, nullptr, nullptr, mailbox);
 }
 
 static void check_lost_rank() {

@@ -166,8 +166,8 @@ Test(cmd_bench, every_layer_reads_the_routes_of_its_own) {
             cr_expect_eq(in, tiles[l->layer]);
         readers += in != NULL;
         if (lathe_bench_launches_routes(l))
-            cr_expect_neq(address_of(l, "logits_partials", LATHE_DIR_IN),
-                          address_of(&of_engine[i], "logits_partials", LATHE_DIR_IN));
+            cr_expect_neq(address_of(l, "logits", LATHE_DIR_IN),
+                          address_of(&of_engine[i], "logits", LATHE_DIR_IN));
     }
     cr_expect_eq(own.routings, lathe_engine_table(ranks.engines[0])->layer_count);
     cr_expect_geq(readers, own.routings);

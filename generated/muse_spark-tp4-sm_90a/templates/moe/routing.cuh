@@ -64,10 +64,8 @@ __device__ __forceinline__ u32 routing_key(float key) {
 
 // Logits of token `t`, a lane's experts being 32 apart; partial sums are added in their order.
 template <class C, int kHeld>
-__device__ __forceinline__ void routing_logits(float (&value)[kHeld], const float *logits,
-                                               const float *partials, u32 t) {
+__device__ __forceinline__ void routing_logits(float (&value)[kHeld], const float *logits, u32 t) {
     constexpr int kParts = C::kLogitSplits > 0 ? C::kLogitSplits : 1;
-    const float *const from = C::kLogitSplits > 0 ? partials : logits;
 #pragma unroll
     for (int part = 0; part < kParts; ++part)
 #pragma unroll
@@ -76,7 +74,7 @@ __device__ __forceinline__ void routing_logits(float (&value)[kHeld], const floa
             if (expert >= u32(C::kExperts))
                 continue;
             const u32 row = u32(part) * u32(C::kRows) + t;
-            const float next = from[row * u32(C::kExperts) + expert];
+            const float next = logits[row * u32(C::kExperts) + expert];
             value[i] = part == 0 ? next : value[i] + next;
         }
 }
@@ -108,12 +106,11 @@ __device__ __forceinline__ u32 routing_take(u32 (&key)[kHeld], const float (&sco
 
 // Selects the experts of token `t`: lane k holds the k-th id and weight on return.
 template <class C, int kHeld>
-__device__ __forceinline__ void routing_select(const float *logits, const float *partials,
-                                               const float *bias, u32 t, u32 &my_id,
-                                               float &my_weight) {
+__device__ __forceinline__ void routing_select(const float *logits, const float *bias, u32 t,
+                                               u32 &my_id, float &my_weight) {
     u32 key[kHeld];
     float score[kHeld];
-    routing_logits<C, kHeld>(score, logits, partials, t);
+    routing_logits<C, kHeld>(score, logits, t);
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
         const u32 expert = u32(i) * 32 + lane_id();
@@ -143,8 +140,8 @@ __device__ __forceinline__ void routing_select(const float *logits, const float 
 // Selection for all tokens: ids, weights, and the local experts' bits.
 template <class C>
 __device__ __forceinline__ void routing_tokens(const RoutingShared &s, const float *logits,
-                                               const float *partials, const int *rank,
-                                               const long long *slots, int *ids, float *weights) {
+                                               const int *rank, const long long *slots, int *ids,
+                                               float *weights) {
     constexpr int kHeld = (C::kExperts + 31) / 32;
     const u32 offset = C::kLocal == C::kExperts ? 0 : u32(rank[0]) * u32(C::kLocal);
     for (u32 t = warp_id(); t < u32(C::kRows); t += u32(C::kWarps)) {
@@ -152,7 +149,7 @@ __device__ __forceinline__ void routing_tokens(const RoutingShared &s, const flo
         float weight = 0;
         const bool padded = slots[t] < 0;
         if (!padded)
-            routing_select<C, kHeld>(logits, partials, s.bias, t, id, weight);
+            routing_select<C, kHeld>(logits, s.bias, t, id, weight);
         if (lane_id() >= u32(C::kTopK))
             continue;
         const u32 x = t * u32(C::kTopK) + lane_id();
@@ -268,31 +265,30 @@ __device__ __forceinline__ void routing_trigger() {
 // The rest, after grid_wait().
 template <class C>
 __device__ __forceinline__ void
-routing_close(const RoutingShared &s, const float *logits, const float *partials, const int *rank,
-              const long long *slots, int *ids, float *weights, int *total_padded,
-              int *expanded_to_permuted, int *permuted_to_token, int *histogram, int *counts,
-              int *cta_expert, int *cta_limit, int *ctas) {
+routing_close(const RoutingShared &s, const float *logits, const int *rank, const long long *slots,
+              int *ids, float *weights, int *total_padded, int *expanded_to_permuted,
+              int *permuted_to_token, int *histogram, int *counts, int *cta_expert, int *cta_limit,
+              int *ctas) {
     static_assert(C::kRows <= 32, "a token is one bit of a word");
     static_assert(C::kExperts <= 1024, "a lane marks its experts in one word");
     static_assert(C::kPermuted == C::kMaxCtas * C::kTile + 1, "one guard element");
     block_sync(); // the bits are zero, the bias is there
-    routing_tokens<C>(s, logits, partials, rank, slots, ids, weights);
+    routing_tokens<C>(s, logits, rank, slots, ids, weights);
     routing_tiles<C>(s);
     routing_rows<C>(s, expanded_to_permuted, permuted_to_token);
     routing_summary<C>(s, rank, total_padded, histogram, counts, cta_expert, cta_limit, ctas);
 }
 
 template <class C>
-__device__ void routing(const float *logits, const float *logits_partials, const float *bias,
-                        const int *rank, const long long *slots, int *ids, float *weights,
-                        int *total_padded, int *expanded_to_permuted, int *permuted_to_token,
-                        int *histogram, int *counts, int *cta_expert, int *cta_limit, int *ctas) {
+__device__ void routing(const float *logits, const float *bias, const int *rank,
+                        const long long *slots, int *ids, float *weights, int *total_padded,
+                        int *expanded_to_permuted, int *permuted_to_token, int *histogram,
+                        int *counts, int *cta_expert, int *cta_limit, int *ctas) {
     const RoutingShared s = routing_shared<C>(dynamic_shared());
     routing_open<C>(s, bias);
     grid_wait();
-    routing_close<C>(s, logits, logits_partials, rank, slots, ids, weights, total_padded,
-                     expanded_to_permuted, permuted_to_token, histogram, counts, cta_expert,
-                     cta_limit, ctas);
+    routing_close<C>(s, logits, rank, slots, ids, weights, total_padded, expanded_to_permuted,
+                     permuted_to_token, histogram, counts, cta_expert, cta_limit, ctas);
     routing_trigger();
 }
 

@@ -13,10 +13,10 @@ template <class C>
 __device__ void
 exchange_norm_quantise(const bf16 *columns, const float *partials, const bf16 *gain,
                        const float *input_gscale, u8 *codes, e4m3 *scales, const float *logits,
-                       const float *logits_partials, const float *bias, const int *rank,
-                       const long long *slots, int *ids, float *weights, int *total_padded,
-                       int *expanded_to_permuted, int *permuted_to_token, int *histogram,
-                       int *counts, int *cta_expert, int *cta_limit, int *ctas, Mailbox *mailbox) {
+                       const float *bias, const int *rank, const long long *slots, int *ids,
+                       float *weights, int *total_padded, int *expanded_to_permuted,
+                       int *permuted_to_token, int *histogram, int *counts, int *cta_expert,
+                       int *cta_limit, int *ctas, Mailbox *mailbox) {
     static_assert(C::kWidth == C::kBlocks * 16 && C::kWidth == C::kCodeBytes * 2,
                   "codes and scales must fit the width");
     static_assert(C::kWidth % C::kColumns == 0 && C::kColumns % 16 == 0,
@@ -39,10 +39,9 @@ exchange_norm_quantise(const bf16 *columns, const float *partials, const bf16 *g
     grid_wait();
     if constexpr (C::kRoutes > 0)
         if (routes) {
-            routing_close<C>(routing_shared<C>(dynamic_shared() + kPooledPointers), logits,
-                             logits_partials, rank, slots, ids, weights, total_padded,
-                             expanded_to_permuted, permuted_to_token, histogram, counts, cta_expert,
-                             cta_limit, ctas);
+            routing_close<C>(routing_shared<C>(dynamic_shared() + kPooledPointers), logits, rank,
+                             slots, ids, weights, total_padded, expanded_to_permuted,
+                             permuted_to_token, histogram, counts, cta_expert, cta_limit, ctas);
             routing_trigger();
             return;
         }
