@@ -172,9 +172,10 @@ Test(agree, a_tactic_that_one_rank_refuses_is_taken_by_none) {
     build(&f);
     for (int r = 0; r < 2; ++r) {
         cr_assert_eq(f.status[r], LATHE_OK, "%s", message_of(&f, r));
-        cr_assert_str_eq(pinned(&f, r), "kThreads=32");
+        cr_assert_str_eq(pinned(&f, r), "kThreads=32,kBlocks=1");
     }
-    cr_assert(strstr(f.warnings, KERNEL ": tactic kThreads=32 for all ranks: rank 1 refused fast"),
+    cr_assert(strstr(f.warnings,
+                     KERNEL ": tactic kThreads=32,kBlocks=1 for all ranks: rank 1 refused fast"),
               "%s", f.warnings);
     cr_assert(strstr(f.warnings, "not on this machine"), "%s", f.warnings);
     close_all(&f);

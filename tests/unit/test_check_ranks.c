@@ -107,10 +107,10 @@ Test(check_ranks, ranks_that_got_different_bits_are_seen) {
 
 Test(check_ranks, packets_that_are_left_are_seen) {
     generate("publish");
-    edit(
-        "templates/collective/lamport.cuh",
-        "            peer_store16(from + i * stride, u32x4{kEmpty, kEmpty, kEmpty, kEmpty});",
-        "            ;");
+    edit("templates/collective/lamport.cuh",
+         "            peer_store16(from + lamport_place(i, hole) * stride,\n"
+         "                         u32x4{kEmpty, kEmpty, kEmpty, kEmpty});",
+         "            ;");
     cr_assert_geq(check("1x1").failed, 1, "%s", table);
     cr_assert(strstr(table, "parts of rank 0 leaves packets in its mailbox"), "%s", table);
 }

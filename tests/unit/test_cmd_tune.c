@@ -98,7 +98,7 @@ Test(cmd_tune, of_equals_the_rules_tactic_is_taken_and_the_table_stays) {
 
 Test(cmd_tune, the_fastest_is_taken) {
     fake_cuda_open()->dear_threads = 64;
-    cr_assert_eq(tune("attn_core_full_nvfp4_1x8", "new", "24"), LATHE_EXIT_OK);
+    cr_assert_eq(tune("attn_rope_full_nvfp4_1x8", "new", "24"), LATHE_EXIT_OK);
     char *text = read_out();
     cr_expect(strstr(text, "return tactics \"new\" {"), "%s", text);
     lathe_tactic_file file = parse(text);
