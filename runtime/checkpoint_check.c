@@ -77,8 +77,9 @@ static void add_text(void *context, const char *text) {
     add_line(context, "%s", text);
 }
 
-/* Of a scale or an fp32 number: the first that is NaN, or the count. */
-static int64_t find_nan(lathe_scalar dtype, const unsigned char *data, int64_t count) {
+/* Of a scale or an fp32 number: the first that is NaN or infinite, or the count; e4m3 has no
+ * infinity. */
+static int64_t find_not_finite(lathe_scalar dtype, const unsigned char *data, int64_t count) {
     int64_t i = 0;
     if (dtype == LATHE_SCALAR_E4M3) {
         for (uint64_t word; i + 8 <= count; i += 8) { /* gigabytes of them: eight at once */
@@ -92,7 +93,7 @@ static int64_t find_nan(lathe_scalar dtype, const unsigned char *data, int64_t c
         for (; i < count; ++i) {
             uint32_t word;
             memcpy(&word, data + 4 * i, sizeof word);
-            if ((word & 0x7fffffffu) > 0x7f800000u)
+            if ((word & 0x7fffffffu) >= 0x7f800000u)
                 break;
         }
     else
@@ -102,9 +103,10 @@ static int64_t find_nan(lathe_scalar dtype, const unsigned char *data, int64_t c
 
 static void check_numbers(verdict *v, const lathe_step_source *s, const lathe_safetensor *t) {
     const int64_t count = lathe_step_shape_count(&s->shape, 0) / lathe_weights_parts(s);
-    const int64_t i = find_nan(s->dtype, t->data, count);
+    const int64_t i = find_not_finite(s->dtype, t->data, count);
     if (i < count)
-        add_line(v, "%s: tensor '%s' is NaN at element %lld", t->file, t->name, (long long)i);
+        add_line(v, "%s: tensor '%s' is not finite at element %lld", t->file, t->name,
+                 (long long)i);
 }
 
 /* A number may be written as a list of one. */

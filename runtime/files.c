@@ -32,7 +32,7 @@ int lathe_file_read(const char *path, size_t most, char **data, size_t *bytes) {
     struct stat info;
     *data = NULL;
     *bytes = 0;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no pipe is waited for */
     if (fd < 0)
         return error_number();
     int error = fstat(fd, &info) ? error_number() : 0;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define MAGIC "\x93NUMPY\x01\x00"
 #define MAGIC_BYTES 8
@@ -311,6 +312,8 @@ lathe_status lathe_npy_write(const char *path, const lathe_npy *array, char *mes
     FILE *file = fopen(path, "wb");
     if (!file)
         return refuse(&r, LATHE_IO, "%s", strerror(errno));
+    struct stat info;
+    const bool regular = fstat(fileno(file), &info) == 0 && S_ISREG(info.st_mode);
     const size_t bytes = (size_t)array->count * types[array->type].bytes;
     const bool whole = fwrite(prefix, 1, sizeof prefix, file) == sizeof prefix &&
                        fwrite(text, 1, length, file) == length &&
@@ -318,6 +321,7 @@ lathe_status lathe_npy_write(const char *path, const lathe_npy *array, char *mes
     if (fclose(file) == 0 && whole)
         return LATHE_OK;
     const int error = errno;
-    (void)remove(path); /* half a file is none */
+    if (regular)            /* a device stays */
+        (void)remove(path); /* half a file is none */
     return refuse(&r, LATHE_IO, "the file cannot be written: %s", strerror(error));
 }

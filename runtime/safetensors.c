@@ -73,13 +73,15 @@ static size_t find_item_bytes(const char *dtype) {
 }
 
 static lathe_status map_file(lathe_safetensors *c, shard *s) {
-    const int fd = open(s->path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no pipe is waited for */
     struct stat st;
     if (fd < 0)
         return refuse(c, LATHE_IO, s->path, "%s", strerror(errno));
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < 8) {
+    const bool regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    if (!regular || st.st_size < 8) {
         close(fd);
-        return refuse(c, LATHE_INVALID, s->path, "no safetensors file: shorter than 8 bytes");
+        return refuse(c, LATHE_INVALID, s->path, "no safetensors file: %s",
+                      regular ? "shorter than 8 bytes" : "no regular file");
     }
     s->bytes = (size_t)st.st_size;
     void *map = mmap(NULL, s->bytes, PROT_READ, MAP_PRIVATE, fd, 0);

@@ -15,7 +15,7 @@ PKG_CONFIG_PATH=$(dirname "$(find "$folder/root" -name lathe.pc)")
 export PKG_CONFIG_PATH
 library=$(dirname "$(find "$folder/root" -name liblathe.so)")
 # shellcheck disable=SC2046
-$4 -std=c17 -Wall -Wextra -Werror "$2/tools/example/step.c" $(pkg-config --define-prefix --cflags --libs lathe) \
+$4 -std=c17 -Wall -Wextra -Werror "$2/tools/example/step.c" $(pkg-config --cflags --libs lathe) \
     "-Wl,-rpath,$library" -o "$folder/step"
 "$3" gen "$2/layouts/muse_spark_tiny.lua" --tp 1 --arch host --out "$folder/tiny" --quiet
 found=$("$folder/step" "$folder/tiny" calm:3 7 91 10)

@@ -210,6 +210,47 @@ class Test(unittest.TestCase):
         p = place(array.array("H", [1, 2, 3]))
         self.assertEqual((p.dtype, p.shape, p.strides), ("u16", (3,), (1,)))
 
+    def test_what_is_written_has_the_values_type(self):
+        engine = self.engine()
+        engine.build("calm:3")
+        with self.assertRaisesRegex(TypeError, "tokens: dtype: found i64, allowed i32"):
+            engine.write("tokens", array.array("q", [1]))
+        engine.write("tokens", memoryview(bytes(4)).cast("i"))
+        engine.close()
+
+    def test_a_serving_field_that_does_not_exist(self):
+        with self.assertRaisesRegex(TypeError, "no field is called shared_expert"):
+            self.engine(serving={"shared_expert": 4})
+
+    @on_host
+    @unittest.skipIf(numpy is None, "there is no numpy")
+    def test_memory_that_cannot_be_bound(self):
+        a = numpy.zeros((4, 6), numpy.uint16)
+        self.assertEqual(place(a.astype(">u2")).dtype, ">u2")
+        odd = numpy.lib.stride_tricks.as_strided(a, (2, 6), (13, 2))
+        with self.assertRaisesRegex(ValueError, r"strides of \(13, 2\) bytes"):
+            place(odd)
+        engine = self.engine(external_caches=True)
+        engine.build("calm:3")
+        b = engine.arrays("kv")[0]
+        cache = numpy.zeros((8, *b.shape[1:]), numpy.uint16)
+        cache.flags.writeable = False
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            engine.bind_caches({(b.name, b.layer): cache})
+        engine.close()
+
+    @on_host
+    @unittest.skipIf(numpy is None, "there is no numpy")
+    def test_an_empty_cache_takes_nothing_away(self):
+        engine = self.engine(external_caches=True)
+        engine.build("calm:3")
+        kv = engine.arrays("kv")
+        engine.bind_caches({(b.name, b.layer): numpy.zeros((8, *b.shape[1:]), numpy.uint16) for b in kv})
+        engine.bind_caches({(b.name, b.layer): numpy.zeros((0, *b.shape[1:]), numpy.uint16) for b in kv})
+        tokens, _ = decode(engine, array.array("i", PROMPT), 3)  # on the memory that only the engine keeps
+        self.assertEqual(tokens, EXPECTED)
+        engine.close()
+
     @on_host
     @unittest.skipIf(numpy is None, "there is no numpy")
     def test_numpy(self):

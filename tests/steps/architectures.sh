@@ -5,7 +5,7 @@
 # VARIANT ("4, 8"): this batch variant only, instead of the layout's three. Exit 77: no NVRTC that knows the architectures.
 set -eu
 
-lathe=$1 cache=$2 layout=$3 tp=$4 deployment=$5 variant=${6:-}
+lathe=$1 cache=$2 layout=$3 tp=$4 deployment=${5:-} variant=${6:-}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 root=$(dirname "$(dirname "$layout")")

@@ -62,6 +62,13 @@ static void expect_refused(const char *header, size_t data_bytes, const char *wo
 #define A "\"a\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[0,12]}"
 #define B "\"b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[12,16]}"
 
+Test(safetensors, a_pipe_is_refused_and_not_waited_for, .timeout = 20) {
+    lathe_safetensors *c;
+    cr_assert_eq(mkfifo(in_folder("model.safetensors"), 0600), 0);
+    cr_assert_eq(lathe_safetensors_open(folder, &c, message, sizeof message), LATHE_INVALID);
+    cr_assert(strstr(message, "no regular file"), "%s", message);
+}
+
 Test(safetensors, one_file_gives_its_tensors) {
     lathe_safetensors *c;
     const char *header = "{\"__metadata__\":{\"format\":\"pt\"}," B "," A "}  ";

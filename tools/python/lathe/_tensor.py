@@ -23,6 +23,7 @@ class Place:
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # in elements
     keep: Any  # what keeps the memory
+    writable: bool = True
 
 
 class _DLTensor(ctypes.Structure):
@@ -40,6 +41,13 @@ def _dense(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def _elements(strides: Sequence[int], size: int) -> tuple[int, ...]:
+    """Of strides in bytes. Raises ValueError where an element does not begin at a multiple of its size."""
+    if any(s % size for s in strides):
+        raise ValueError(f"strides of {tuple(strides)} bytes are no multiples of the element's {size}")
+    return tuple(s // size for s in strides)
+
+
 def _from_dlpack(tensor: Any) -> Place:
     capsule = tensor.__dlpack__()
     get = ctypes.pythonapi.PyCapsule_GetPointer
@@ -52,17 +60,20 @@ def _from_dlpack(tensor: Any) -> Place:
     return Place((t.data or 0) + t.byte_offset, dtype or f"DLPack {t.code}, {t.bits} bits", shape, strides, capsule)
 
 
+def buffer_dtype(view: memoryview) -> str:
+    kind = {"f": "f4", "d": "f8", "i": "i4", "l": f"i{view.itemsize}", "q": "i8", "B": "u1", "H": "u2", "I": "u4",
+            "L": f"u{view.itemsize}"}.get(view.format.lstrip("<@="), view.format)
+    return _KINDS.get(kind, kind)
+
+
 def _from_buffer(buffer: Any) -> Place:
     view = memoryview(buffer)
     address = ctypes.addressof(ctypes.c_char.from_buffer(buffer)) if view.nbytes else 0
-    kind = {"f": "f4", "d": "f8", "i": "i4", "l": f"i{view.itemsize}", "q": "i8", "B": "u1", "H": "u2", "I": "u4",
-            "L": f"u{view.itemsize}"}.get(view.format.lstrip("<@"), view.format)
-    strides = tuple(s // view.itemsize for s in view.strides or ())
-    return Place(address, _KINDS.get(kind, kind), view.shape or (), strides, buffer)
+    return Place(address, buffer_dtype(view), view.shape or (), _elements(view.strides or (), view.itemsize), buffer)
 
 
 def place(tensor: Any) -> Place:
-    """Raises TypeError for what is no tensor."""
+    """Raises TypeError for what is no tensor, ValueError for one whose elements do not lie one element apart."""
     if hasattr(tensor, "data_ptr"):
         dtype = _TORCH.get(str(tensor.dtype), str(tensor.dtype))
         return Place(tensor.data_ptr(), dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor)
@@ -70,8 +81,10 @@ def place(tensor: Any) -> Place:
         a = tensor.__array_interface__
         size = int(a["typestr"][2:])
         shape = tuple(a["shape"])
-        strides = tuple(s // size for s in a["strides"]) if a["strides"] else _dense(shape)
-        return Place(a["data"][0], _KINDS.get(a["typestr"][1:], a["typestr"]), shape, strides, tensor)
+        strides = _elements(a["strides"], size) if a["strides"] else _dense(shape)
+        foreign = a["typestr"][0] == ">"  # bytes in the other order
+        dtype = a["typestr"] if foreign else _KINDS.get(a["typestr"][1:], a["typestr"])
+        return Place(a["data"][0], dtype, shape, strides, tensor, writable=not a["data"][1])
     if hasattr(tensor, "__dlpack__"):
         return _from_dlpack(tensor)
     return _from_buffer(tensor)

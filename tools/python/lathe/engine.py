@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from ctypes import byref, c_char_p, c_int, c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Tuple, Union
 
 from . import _library as c
-from ._tensor import carries, place
+from ._tensor import buffer_dtype, carries, place
 
 _ROLES = ("weight", "prepared", "kv", "scratch", "persistent", "mailbox", "input", "output", "build")
 _MESSAGE_BYTES = 65536  # room for a list of missing tensors
@@ -98,7 +99,7 @@ class Meeting:
 
 
 class Engine:
-    def __init__(self, directory: str, *, device: str = "host", ordinal: int = 0, rank: int = 0, seed: int = 0,
+    def __init__(self, directory: Union[str, "os.PathLike[str]"], *, device: str = "host", ordinal: int = 0, rank: int = 0, seed: int = 0,
                  cache: Optional[str] = None, nvrtc: Optional[str] = None, jobs: int = 0, kv_pages: int = 0,
                  allow_spills: bool = False, no_graphs: bool = False, timeout: float = 0.0,
                  serving: Optional[Mapping[str, Any]] = None, external_caches: bool = False, stream: int = 0,
@@ -112,9 +113,12 @@ class Engine:
         kinds = ("progress", "note", "warning")
         self._log = c.LOG(lambda _, kind, text, done, total: log(kinds[kind], text.decode(), done, total)) if log else c.LOG()
         self._group = group
+        unknown = sorted(set(serving or {}) - {field[0] for field in c.Serving._fields_})
+        if unknown:
+            raise TypeError(f"serving: no field is called {', '.join(unknown)}")
         asked = c.Serving(size=ctypes.sizeof(c.Serving),
                           **{k: v.encode() if isinstance(v, str) else v for k, v in (serving or {}).items()})
-        o = c.Options(size=ctypes.sizeof(c.Options), directory=directory.encode(), device=int(device == "cuda"),
+        o = c.Options(size=ctypes.sizeof(c.Options), directory=os.fspath(directory).encode(), device=int(device == "cuda"),
                       ordinal=ordinal, rank=rank, seed=seed, cache=_text(cache), nvrtc=_text(nvrtc), jobs=jobs,
                       kv_pages=kv_pages, allow_spills=allow_spills, no_graphs=no_graphs, log=self._log,
                       group=group._handle if group else None, timeout_ns=int(timeout * 1e9),
@@ -201,11 +205,14 @@ class Engine:
         for raw, (key, tensor) in zip(structs, tensors.items()):
             name, layer = (key, -1) if isinstance(key, str) else key
             p = place(tensor)
+            if role == "kv" and not p.writable:
+                raise ValueError(f"{name}: a step writes caches, and this memory is read-only")
             rank = min(len(p.shape), c.DIMS)
             raw.size, raw.name, raw.layer, raw.rank = ctypes.sizeof(c.ArrayStruct), name.encode(), layer, len(p.shape)
             raw.dtype = carries(p.dtype, wanted.get((name, layer), "")).encode()
             raw.shape[:rank], raw.strides[:rank], raw.data = p.shape[:rank], p.strides[:rank], p.address or None
-            kept[(name, layer)] = p.keep
+            if 0 not in p.shape:  # an empty cache is ignored, and what was bound before stays
+                kept[(name, layer)] = p.keep
         self._call(call, structs, len(tensors))
         self._kept.update(kept)
 
@@ -256,8 +263,13 @@ class Engine:
         self._call("lathe_rejoin")
 
     def write(self, name: str, data: Any, layer: int = -1, offset: int = 0) -> None:
-        """`data`: anything with a buffer, C order; numpy arrays too."""
-        view = memoryview(data).cast("B")
+        """`data`: bytes, or anything with a buffer, C order, whose elements are of the value's type; numpy arrays too."""
+        view = memoryview(data)
+        if view.format != "B" or view.itemsize != 1:
+            found, wanted = buffer_dtype(view), self.find(name, layer).dtype
+            if carries(found, wanted) != wanted:
+                raise TypeError(f"{name}: dtype: found {found}, allowed {wanted}")
+        view = view.cast("B")
         raw = (ctypes.c_char * view.nbytes).from_buffer_copy(view)
         self._call("lathe_write", name.encode(), layer, offset, raw, view.nbytes)
 

@@ -63,21 +63,6 @@ __device__ __forceinline__ float warp_sum(float value) {
     return value;
 }
 
-/* Sum of `value` over the block, the same bits in every thread. `scratch` has a float per warp, and
- * no other use before the block's next barrier but one: two sums in a row need two scratches. */
-template <int kThreads>
-__device__ __forceinline__ float row_sum(float value, float *scratch) {
-    constexpr int kWarps = kThreads / 32;
-    value = warp_sum(value);
-    if constexpr (kWarps == 1)
-        return value;
-    if (lane_id() == 0)
-        shared_store(scratch + warp_id(), value);
-    block_sync();
-    value = lane_id() < kWarps ? shared_load(scratch + lane_id()) : 0.0f;
-    return warp_sum(value);
-}
-
 /* Octets of a row that one thread holds; the last may lie past the end of the block's part. A row
  * is the work of kBlocks blocks, a cluster where they are several; each has an equal part. */
 template <int kHidden, int kThreads_, int kBlocks_ = 1>

@@ -37,7 +37,9 @@ __device__ void receive_residual_norm(Mailbox *columns, Mailbox *parts, const fl
     u32x4 values[Row::kPerThread];
     exchange_row<Row, C::kRanks, kColumns, C::kGroup, C::kBf16Each == 1>(values, nullptr, e, epoch,
                                                                          number);
-    block_sync(); /* every thread has read the epoch before the block arrives */
+    /* keep: every thread has read the epoch before the block arrives; else another row's block may
+     * advance it, and the emulator works on one row after the other */
+    block_sync();
     u32 arrived = 0;
     if (thread_id() == 0)
         arrived = lamport_arrive(e);
