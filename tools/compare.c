@@ -102,7 +102,6 @@ void lathe_compare_store(lathe_scalar dtype, void *memory, int64_t i, double val
 typedef struct {
     double difference, norm; /* sums of squares */
     double most;             /* largest difference so far */
-    double step;             /* square of the largest that is one rounding step of bf16, or 0 */
 } distance;
 
 static double finish(const distance *d) {
@@ -117,13 +116,6 @@ static void note(lathe_comparison *c, int64_t i, double expected, double found) 
     c->found_worst = found;
 }
 
-/* One step of bf16, 8 significant bits, at the larger of two values. */
-static bool is_one_step(double a, double b) {
-    int exponent;
-    frexp(fmax(fabs(a), fabs(b)), &exponent);
-    return fabs(a - b) <= ldexp(1, exponent - 8);
-}
-
 /* NaN and infinity must stand in the same places; the rest goes into the distance. */
 static void add_real(lathe_comparison *c, distance *d, int64_t i, double expected, double found) {
     if (!isfinite(expected) || !isfinite(found)) {
@@ -136,8 +128,6 @@ static void add_real(lathe_comparison *c, distance *d, int64_t i, double expecte
     const double off = fabs(expected - found);
     d->difference += off * off;
     d->norm += expected * expected;
-    if (is_one_step(expected, found))
-        d->step = fmax(d->step, off * off);
     if (off > d->most && c->wrong == 0) {
         d->most = off;
         note(c, i, expected, found);
@@ -146,18 +136,16 @@ static void add_real(lathe_comparison *c, distance *d, int64_t i, double expecte
 
 static void compare_reals(lathe_comparison *c, lathe_scalar dtype, const double *expected,
                           const void *found, int64_t count, int64_t width) {
-    distance all = {0, 0, 0, 0};
+    distance all = {0, 0, 0};
     for (int64_t begin = 0; begin < count; begin += width) {
-        distance row = {0, 0, all.most, 0};
+        distance row = {0, 0, all.most};
         for (int64_t i = begin; i < begin + width && i < count; ++i) {
             if (lathe_ref_is_unset(expected[i]))
                 continue;
             ++c->compared;
             add_real(c, &row, i, expected[i], lathe_compare_value(dtype, found, i));
         }
-        all = (distance){all.difference + row.difference, all.norm + row.norm, row.most, 0};
-        if (dtype == LATHE_SCALAR_BF16)
-            row.difference -= row.step;
+        all = (distance){all.difference + row.difference, all.norm + row.norm, row.most};
         c->row = fmax(c->row, finish(&row));
     }
     c->relative = finish(&all);
@@ -253,7 +241,7 @@ lathe_comparison lathe_compare(lathe_rule rule, lathe_scalar dtype, const double
 double lathe_compare_arrays(lathe_scalar dtype, const void *expected, const void *found,
                             int64_t count) {
     lathe_comparison c = {.worst = -1};
-    distance d = {0, 0, 0, 0};
+    distance d = {0, 0, 0};
     for (int64_t i = 0; i < count; ++i)
         add_real(&c, &d, i, lathe_compare_value(dtype, expected, i),
                  lathe_compare_value(dtype, found, i));

@@ -30,7 +30,7 @@ typedef struct {
     lathe_rule rule;
     bool pass;
     double relative; /* relative L2 over finite elements; fraction unequal for codes and scales */
-    double row;      /* the same of the worst row; without its largest rounding step, below */
+    double row;      /* the same of the worst row */
     double allowed;
     int64_t compared; /* elements that the reference defines */
     int64_t wrong;    /* unequal integers, codes or scales; NaN or infinity on one side only */
@@ -45,8 +45,7 @@ lathe_rule lathe_compare_rule(lathe_scalar dtype, bool fused);
 /* Compares `count` elements of `found` (raw, of `dtype`) with `expected`, skipping those the
  * reference left unset. Codes hold two elements a byte. Reals must keep to the rule in every row of
  * `width` elements too, so that a small row cannot be wrong beside a large one; width 0: one row.
- * Of bf16, one element of a row may be a rounding step off, as a value on a tie is: in a row of few
- * elements one step (up to 2^-7 of its value) is more than the rule. Over all rows it counts. */
+ */
 lathe_comparison lathe_compare(lathe_rule rule, lathe_scalar dtype, const double *expected,
                                const void *found, int64_t count, int64_t width);
 

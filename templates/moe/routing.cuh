@@ -257,6 +257,7 @@ __device__ __forceinline__ void routing_summary(const RoutingShared &s, const in
 // Behind routing_close(), by the whole block: what launches the grid's successors early finds all
 // of it there, before they wait.
 __device__ __forceinline__ void routing_trigger() {
+    // keep: early successors read what stands here, and the emulator has one memory for all
     gpu_fence();
     block_sync();
     grid_trigger();

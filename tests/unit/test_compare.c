@@ -104,31 +104,6 @@ Test(compare, a_small_row_must_be_right_beside_a_large_one) {
     cr_assert_float_eq(c.row, 1, 1e-5);
 }
 
-/* 16 elements, the first of them most of the row. */
-static lathe_comparison compare_row(double first, double second) {
-    uint16_t row[16] = {0};
-    for (int i = 0; i < 16; ++i)
-        lathe_compare_store(LATHE_SCALAR_BF16, row, i, expected[i] = i == 0 ? 1.0859375 : 0.25);
-    lathe_compare_store(LATHE_SCALAR_BF16, row, 0, first);
-    lathe_compare_store(LATHE_SCALAR_BF16, row, 1, second);
-    for (int i = 16; i < N; ++i)
-        expected[i] = 1e6; /* other rows, exact */
-    static uint16_t all[N];
-    for (int i = 0; i < N; ++i)
-        lathe_compare_store(LATHE_SCALAR_BF16, all, i,
-                            i < 16 ? lathe_compare_value(LATHE_SCALAR_BF16, row, i) : expected[i]);
-    for (int i = 16; i < N; ++i)
-        expected[i] = lathe_compare_value(LATHE_SCALAR_BF16, all, i);
-    return lathe_compare(LATHE_RULE_BF16, LATHE_SCALAR_BF16, expected, all, N, 16);
-}
-
-Test(compare, one_element_of_a_row_may_be_a_rounding_step_off) {
-    cr_assert(compare_row(1.09375, 0.25).pass);
-    cr_assert_eq(compare_row(1.09375, 0.25).row, 0);
-    cr_assert(!compare_row(1.1015625, 0.25).pass);    /* two steps */
-    cr_assert(!compare_row(1.09375, 0.2578125).pass); /* four smaller steps beside it */
-}
-
 Test(compare, integers_are_exact) {
     for (int i = 0; i < N; ++i)
         expected[i] = integers[i] = i - 3;
