@@ -8,26 +8,13 @@
 
 #include "commands.h"
 #include "compile.h"
+#include "exit_status.h"
 #include "files.h"
 #include "step_cut.h"
 
 #define LARGEST_KEY ((size_t)16 << 20)
 #define DEFAULT_CONTEXT 8192
 #define CACHE_BYTE 0x3c /* bf16 0x3c3c: a small number */
-
-int lathe_bench_exit_status(lathe_status status) {
-    switch (status) {
-    case LATHE_OK:
-        return LATHE_EXIT_OK;
-    case LATHE_NO_DEVICE:
-    case LATHE_DEVICE_FAULT:
-    case LATHE_PEER_LOST:
-    case LATHE_DISAGREE:
-        return LATHE_EXIT_DEVICE;
-    default:
-        return LATHE_EXIT_USAGE;
-    }
-}
 
 /* ---- the directory ---- */
 
@@ -70,7 +57,7 @@ int lathe_bench_engine_open(lathe_bench_engine *b, const char *command) {
                                           sizeof b->message);
     if (status != LATHE_OK)
         fprintf(stderr, "lathe %s: %s\n", command, b->message);
-    return lathe_bench_exit_status(status);
+    return lathe_exit_status(status);
 }
 
 /* ---- the engines ---- */

@@ -29,7 +29,4 @@ LATHE_CHECKED lathe_status lathe_bench_engine_build(lathe_bench_engine *engine);
 void lathe_bench_engine_toolkit(const lathe_bench_engine *engine, char *text, size_t size);
 void lathe_bench_engine_close(lathe_bench_engine *engine);
 
-/* The exit status that a command ends with. */
-int lathe_bench_exit_status(lathe_status status);
-
 #endif

@@ -160,7 +160,7 @@ static lathe_status same_steps(lathe_bench_engine *a, const lathe_bench_engine *
 
 static int fail(lathe_status status, const char *message) {
     fprintf(stderr, "lathe bench: %s\n", message);
-    return lathe_bench_exit_status(status);
+    return lathe_exit_status(status);
 }
 
 static int open_engine(lathe_bench_engine *e) {

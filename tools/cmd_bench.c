@@ -12,6 +12,7 @@
 #include "bench_report.h"
 #include "bench_run.h"
 #include "commands.h"
+#include "exit_status.h"
 
 const char lathe_cmd_bench_summary[] = "time the step, its layers and its kernels on a GPU";
 
@@ -24,7 +25,7 @@ typedef struct {
 
 static int fail(lathe_status status, const char *message) {
     fprintf(stderr, "lathe bench: %s\n", message);
-    return lathe_bench_exit_status(status);
+    return lathe_exit_status(status);
 }
 
 /* ---- the measurements ---- */

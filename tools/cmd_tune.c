@@ -10,6 +10,7 @@
 
 #include "command_line.h"
 #include "commands.h"
+#include "exit_status.h"
 #include "files.h"
 #include "generate.h"
 #include "machine.h"
@@ -64,7 +65,7 @@ typedef struct {
 
 static int fail(tune *t, lathe_status status) {
     fprintf(stderr, "lathe tune: %s\n", t->e.message);
-    return lathe_bench_exit_status(status);
+    return lathe_exit_status(status);
 }
 
 static lathe_status refuse(tune *t, lathe_status status, const char *what, const char *which) {

@@ -83,8 +83,24 @@ __device__ __forceinline__ float routed_sum(const float *buffer, u32 set, u32 to
     return sum;
 }
 
-// What a slice's sums become, and where: rows `first` to `limit` - 1 of kWidth bf16 columns, two
-// neighbours a thread. A sum times `product` times `scale` is the second GEMM's output.
+// Rows `first` to `limit` - 1 of a slice of kSlice columns of `to`, two neighbours a thread:
+// sums.value(buffer, token, column), rounded to bf16.
+template <class C, u32 kWidth, u32 kSlice, class Sums>
+__device__ __forceinline__ void routed_write(bf16 *to, const Sums &sums, const float *buffer,
+                                             u32 first, u32 limit, u32 slice) {
+    constexpr u32 kPairs = kSlice / 2;
+    for (u32 i = thread_id(); i < kPairs * u32(kRoutedTokens); i += u32(C::kWarps * 32)) {
+        const u32 column = i % kPairs * 2;
+        const u32 token = i / kPairs;
+        if (first + token >= limit)
+            continue;
+        bf16 *out = to + u64(first + token) * kWidth + slice * kSlice + column;
+        *reinterpret_cast<u32 *>(out) =
+            pack_bf16(sums.value(buffer, token, column), sums.value(buffer, token, column + 1));
+    }
+}
+
+// The second GEMM's output: a sum times `product` times `scale`.
 template <class C, u32 kWidth>
 struct RoutedRows {
     float product, scale;
@@ -96,15 +112,7 @@ struct RoutedRows {
 
     __device__ __forceinline__ void write(const float *buffer, u32 first, u32 limit,
                                           u32 slice) const {
-        for (u32 i = thread_id(); i < u32(16 * kRoutedTokens); i += u32(C::kWarps * 32)) {
-            const u32 column = i % 16 * 2;
-            const u32 token = i / 16;
-            if (first + token >= limit)
-                continue;
-            bf16 *out = rows + u64(first + token) * kWidth + slice * 32 + column;
-            *reinterpret_cast<u32 *>(out) =
-                pack_bf16(value(buffer, token, column), value(buffer, token, column + 1));
-        }
+        routed_write<C, kWidth, 32>(rows, *this, buffer, first, limit, slice);
     }
 };
 
@@ -122,15 +130,7 @@ struct RoutedSwiglu {
 
     __device__ __forceinline__ void write(const float *buffer, u32 first, u32 limit,
                                           u32 slice) const {
-        for (u32 i = thread_id(); i < u32(8 * kRoutedTokens); i += u32(C::kWarps * 32)) {
-            const u32 column = i % 8 * 2;
-            const u32 token = i / 8;
-            if (first + token >= limit)
-                continue;
-            bf16 *out = act + u64(first + token) * kWidth + slice * 16 + column;
-            *reinterpret_cast<u32 *>(out) =
-                pack_bf16(value(buffer, token, column), value(buffer, token, column + 1));
-        }
+        routed_write<C, kWidth, 16>(act, *this, buffer, first, limit, slice);
     }
 };
 
