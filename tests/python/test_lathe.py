@@ -222,6 +222,37 @@ class Test(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "no field is called shared_expert"):
             self.engine(serving={"shared_expert": 4})
 
+    def test_numbers_and_text_that_c_would_cut(self):
+        for field, value in (("rank", 1 << 32), ("seed", 1 << 64), ("seed", -1), ("jobs", -(1 << 31) - 1), ("kv_pages", 1 << 63),
+                             ("ordinal", 1 << 31), ("timeout", -1), ("stream", 1 << 64),
+                             ("serving", {"requests": 1 << 63, "q": 1})):
+            with self.assertRaisesRegex(OverflowError, "found -?[0-9]+, allowed: ", msg=field):
+                self.engine(**{field: value})
+        for call in (lambda: lathe.Engine(TINY + "\0x"), lambda: self.engine(cache="a\0b"),
+                     lambda: self.engine(serving={"kv_dtype": "bf16\0"}), lambda: lathe.Group.by_file("a\0b", 0, 2)):
+            with self.assertRaisesRegex(ValueError, "found a NUL"):
+                call()
+        for call in (lambda: lathe.Meeting((1 << 32) + 2), lambda: lathe.Group.by_file("x", 1 << 32, 2)):
+            with self.assertRaises(OverflowError):
+                call()
+        engine = self.engine()
+        with self.assertRaisesRegex(ValueError, "found a NUL"):
+            engine.build("calm:3\0")
+        engine.build(b"calm:3")
+        for call in (lambda: engine.find("hidden", 1 << 32), lambda: engine.read("hidden", offset=-1, count=1),
+                     lambda: engine.write("tokens", array.array("i", [1]), offset=1 << 64),
+                     lambda: engine.plan(requests=1 << 64, q=1, longest=1)):
+            with self.assertRaises(OverflowError):
+                call()
+        with self.assertRaisesRegex(ValueError, "found a NUL"):
+            engine.read("hidden\0")
+        with self.assertRaises(TypeError):
+            engine.plan(requests=1.5, q=1, longest=1)
+
+    def test_the_version_is_the_librarys(self):
+        with open(os.path.join(os.path.dirname(os.environ["LATHE_HEADER"]), "..", "CMakeLists.txt")) as lists:
+            self.assertIn(f"project(lathe VERSION {lathe.__version__} ", lists.read())
+
     @on_host
     @unittest.skipIf(numpy is None, "there is no numpy")
     def test_memory_that_cannot_be_bound(self):

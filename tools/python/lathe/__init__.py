@@ -11,10 +11,12 @@
         engine.finish()
         tokens = engine.read("next_tokens")
 
-A call that fails raises lathe.Error with the library's message.
+A call that fails raises lathe.Error with the library's message; a number that its C type does not hold OverflowError, text
+with a NUL ValueError.
 """
 
 from ._library import Error, Status
 from .engine import Array, Engine, Group, Info, Meeting, Plan
 
+__version__ = "0.1"
 __all__ = ["Array", "Engine", "Error", "Group", "Info", "Meeting", "Plan", "Status"]

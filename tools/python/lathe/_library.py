@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import enum
+import operator
 import os
 from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any
@@ -35,6 +36,31 @@ class Error(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = Status(status)
+
+
+_RANGES = {kind: (-(1 << 8 * ctypes.sizeof(kind) - 1), (1 << 8 * ctypes.sizeof(kind) - 1) - 1) for kind in (c_int, c_int64)}
+_RANGES.update({kind: (0, (1 << 8 * ctypes.sizeof(kind)) - 1) for kind in (c_size_t, c_uint64)})
+_ADDRESSES = _RANGES[c_size_t]
+
+
+def checked(kind: Any, value: Any, name: str = "argument") -> Any:
+    """`value` as a field or an argument of that C type: ctypes would cut an integer to its low bits, and text at a NUL.
+    Raises OverflowError, ValueError or TypeError."""
+    if kind in _RANGES or (kind is c_void_p and isinstance(value, int)):
+        value, (least, most) = operator.index(value), _RANGES.get(kind, _ADDRESSES)
+        if not least <= value <= most:
+            raise OverflowError(f"{name}: found {value}, allowed: {least} to {most}")
+    elif kind is c_char_p and value is not None:
+        value = os.fsencode(value)
+        if b"\0" in value:
+            raise ValueError(f"{name}: found a NUL in {value!r}")
+    return value
+
+
+def filled(struct: Any, **fields: Any) -> Any:
+    """A struct with its size and these fields, each checked."""
+    kinds = dict(struct._fields_)
+    return struct(size=ctypes.sizeof(struct), **{name: checked(kinds[name], value, name) for name, value in fields.items()})
 
 
 class Serving(ctypes.Structure):
@@ -87,7 +113,7 @@ STRUCTS = {"lathe_serving": Serving, "lathe_options": Options, "lathe_batch": Ba
            "lathe_array": ArrayStruct, "lathe_info": InfoStruct}
 
 # name: (result, arguments); a result of "status" is checked.
-_text = [c_char_p, c_size_t]
+_text = [c_void_p, c_size_t]  # the caller's buffer
 CALLS: dict[str, tuple[Any, list[Any]]] = {
     "lathe_create": (c_int, [POINTER(Options), POINTER(c_void_p), *_text]),
     "lathe_destroy": (None, [c_void_p]),
@@ -132,3 +158,10 @@ def loaded() -> ctypes.CDLL:
             call.restype, call.argtypes = result, arguments
         _loaded = loaded
     return _loaded
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """A call of lathe.h, its arguments checked."""
+    kinds = CALLS[name][1]
+    return getattr(loaded(), name)(*(checked(kind, value, f"{name}, argument {i + 1}")
+                                     for i, (kind, value) in enumerate(zip(kinds, arguments))))

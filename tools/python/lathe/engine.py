@@ -16,6 +16,7 @@ _ROLES = ("weight", "prepared", "kv", "scratch", "persistent", "mailbox", "input
 _MESSAGE_BYTES = 65536  # room for a list of missing tensors
 
 Key = Union[str, Tuple[str, int]]  # a name, or a name and a layer
+Path = Union[str, bytes, "os.PathLike[str]"]
 Plan = c.StepPlan
 
 
@@ -48,10 +49,6 @@ class Info:
     groups: dict[str, tuple[int, int]]  # name: window (0: all), pages of a table's row
 
 
-def _text(value: Optional[str]) -> Optional[bytes]:
-    return None if value is None else value.encode()
-
-
 def _make(status: int, message: Any) -> None:
     if status:
         raise c.Error(status, message.value.decode(errors="replace"))
@@ -64,16 +61,16 @@ class Group:
         self._handle, self._keep = handle, keep
 
     @classmethod
-    def by_file(cls, path: str, rank: int, world: int, timeout: float = 120.0) -> Group:
+    def by_file(cls, path: Path, rank: int, world: int, timeout: float = 120.0) -> Group:
         """Ranks that are processes of one machine."""
         handle, message = c_void_p(), ctypes.create_string_buffer(_MESSAGE_BYTES)
-        _make(c.loaded().lathe_group_file_create(path.encode(), rank, world, int(timeout * 1e9), byref(handle), message,
+        _make(c.call("lathe_group_file_create", path, rank, world, int(timeout * 1e9), byref(handle), message,
                                                   _MESSAGE_BYTES), message)
         return cls(handle)
 
     def close(self) -> None:
         if self._handle:
-            c.loaded().lathe_group_destroy(self._handle)
+            c.call("lathe_group_destroy", self._handle)
             self._handle = c_void_p()
 
 
@@ -82,30 +79,29 @@ class Meeting:
 
     def __init__(self, world: int, timeout: float = 120.0) -> None:
         self._handle = c_void_p()
-        status = c.loaded().lathe_meeting_create(world, int(timeout * 1e9), byref(self._handle))
+        status = c.call("lathe_meeting_create", world, int(timeout * 1e9), byref(self._handle))
         if status:
             raise c.Error(status, f"no meeting of {world} ranks")
 
     def join(self, rank: int) -> Group:
         handle = c_void_p()
-        status = c.loaded().lathe_group_join(self._handle, rank, byref(handle))
+        status = c.call("lathe_group_join", self._handle, rank, byref(handle))
         if status:
             raise c.Error(status, f"rank {rank} cannot join")
         return Group(handle, self)
 
     def close(self) -> None:
-        c.loaded().lathe_meeting_destroy(self._handle)
+        c.call("lathe_meeting_destroy", self._handle)
         self._handle = c_void_p()
 
 
 class Engine:
-    def __init__(self, directory: Union[str, "os.PathLike[str]"], *, device: str = "host", ordinal: int = 0, rank: int = 0, seed: int = 0,
-                 cache: Optional[str] = None, nvrtc: Optional[str] = None, jobs: int = 0, kv_pages: int = 0,
+    def __init__(self, directory: Path, *, device: str = "host", ordinal: int = 0, rank: int = 0, seed: int = 0,
+                 cache: Optional[Path] = None, nvrtc: Optional[Path] = None, jobs: int = 0, kv_pages: int = 0,
                  allow_spills: bool = False, no_graphs: bool = False, timeout: float = 0.0,
                  serving: Optional[Mapping[str, Any]] = None, external_caches: bool = False, stream: int = 0,
                  group: Optional[Group] = None, log: Optional[Callable[[str, str, int, int], None]] = None) -> None:
         """`serving`: fields of lathe_serving. `log(kind, text, done, total)`: kind is progress, note or warning."""
-        self._library = c.loaded()
         self._handle = c_void_p()
         self._kept: dict[Any, Any] = {}  # what is bound, by name and layer
         if device not in ("host", "cuda"):
@@ -113,26 +109,24 @@ class Engine:
         kinds = ("progress", "note", "warning")
         self._log = c.LOG(lambda _, kind, text, done, total: log(kinds[kind], text.decode(), done, total)) if log else c.LOG()
         self._group = group
-        unknown = sorted(set(serving or {}) - {field[0] for field in c.Serving._fields_})
+        unknown = sorted(set(serving or {}) - {field[0] for field in c.Serving._fields_ if field[0] != "size"})
         if unknown:
             raise TypeError(f"serving: no field is called {', '.join(unknown)}")
-        asked = c.Serving(size=ctypes.sizeof(c.Serving),
-                          **{k: v.encode() if isinstance(v, str) else v for k, v in (serving or {}).items()})
-        o = c.Options(size=ctypes.sizeof(c.Options), directory=os.fspath(directory).encode(), device=int(device == "cuda"),
-                      ordinal=ordinal, rank=rank, seed=seed, cache=_text(cache), nvrtc=_text(nvrtc), jobs=jobs,
-                      kv_pages=kv_pages, allow_spills=allow_spills, no_graphs=no_graphs, log=self._log,
-                      group=group._handle if group else None, timeout_ns=int(timeout * 1e9),
-                      external_caches=external_caches, stream=stream or None)
+        asked = c.filled(c.Serving, **(serving or {}))
+        o = c.filled(c.Options, directory=directory, device=int(device == "cuda"), ordinal=ordinal, rank=rank, seed=seed,
+                     cache=cache, nvrtc=nvrtc, jobs=jobs, kv_pages=kv_pages, allow_spills=allow_spills,
+                     no_graphs=no_graphs, log=self._log, group=group._handle if group else None,
+                     timeout_ns=int(timeout * 1e9), external_caches=external_caches, stream=stream or None)
         if serving is not None:
             o.serving = ctypes.pointer(asked)
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
-        _make(self._library.lathe_create(byref(o), byref(self._handle), message, _MESSAGE_BYTES), message)
+        _make(c.call("lathe_create", byref(o), byref(self._handle), message, _MESSAGE_BYTES), message)
 
     # ---- life ----
 
     def close(self) -> None:
         if self._handle:
-            self._library.lathe_destroy(self._handle)
+            c.call("lathe_destroy", self._handle)
             self._handle = c_void_p()
             self._kept.clear()
 
@@ -149,9 +143,9 @@ class Engine:
     def _call(self, name: str, *arguments: Any) -> None:
         if not self._handle:
             raise c.Error(c.Status.INVALID, f"{name}: the engine is closed")
-        status = getattr(self._library, name)(self._handle, *arguments)
+        status = c.call(name, self._handle, *arguments)
         if status:
-            raise c.Error(status, self._library.lathe_message(self._handle).decode(errors="replace"))
+            raise c.Error(status, c.call("lathe_message", self._handle).decode(errors="replace"))
 
     # ---- what the step is ----
 
@@ -159,7 +153,7 @@ class Engine:
         """Why this deployment cannot serve here, or None."""
         if not self._handle:
             raise c.Error(c.Status.INVALID, "lathe_unsupported: the engine is closed")
-        reason = self._library.lathe_unsupported(self._handle)
+        reason = c.call("lathe_unsupported", self._handle)
         return None if reason is None else reason.decode(errors="replace")
 
     def info(self) -> Info:
@@ -194,7 +188,7 @@ class Engine:
 
     def find(self, name: str, layer: int = -1) -> Array:
         raw = c.ArrayStruct()
-        self._call("lathe_find", name.encode(), layer, byref(raw))
+        self._call("lathe_find", name, layer, byref(raw))
         return self._array(raw, "")
 
     # ---- memory of the caller's ----
@@ -202,15 +196,16 @@ class Engine:
     def _bind(self, call: str, role: str, tensors: Mapping[Key, Any]) -> None:
         wanted = {(a.name, a.layer): a.dtype for a in self.arrays(role)}
         structs, kept = (c.ArrayStruct * len(tensors))(), {}
-        for raw, (key, tensor) in zip(structs, tensors.items()):
+        for i, (key, tensor) in enumerate(tensors.items()):
             name, layer = (key, -1) if isinstance(key, str) else key
             p = place(tensor)
             if role == "kv" and not p.writable:
                 raise ValueError(f"{name}: a step writes caches, and this memory is read-only")
             rank = min(len(p.shape), c.DIMS)
-            raw.size, raw.name, raw.layer, raw.rank = ctypes.sizeof(c.ArrayStruct), name.encode(), layer, len(p.shape)
-            raw.dtype = carries(p.dtype, wanted.get((name, layer), "")).encode()
-            raw.shape[:rank], raw.strides[:rank], raw.data = p.shape[:rank], p.strides[:rank], p.address or None
+            described = c.filled(c.ArrayStruct, name=name, layer=layer, rank=len(p.shape), data=p.address or None,
+                                 dtype=carries(p.dtype, wanted.get((name, layer), "")))
+            described.shape[:rank], described.strides[:rank] = p.shape[:rank], p.strides[:rank]
+            structs[i] = described
             if 0 not in p.shape:  # an empty cache is ignored, and what was bound before stays
                 kept[(name, layer)] = p.keep
         self._call(call, structs, len(tensors))
@@ -225,27 +220,27 @@ class Engine:
 
     # ---- build and run ----
 
-    def build(self, weights: Optional[str] = None) -> None:
+    def build(self, weights: Optional[Path] = None) -> None:
         """`weights`: a checkpoint's path, "calm:SEED", or None where all are bound."""
         if weights is None:
             self._call("lathe_build", None)
             return
         checkpoint, message = c_void_p(), ctypes.create_string_buffer(_MESSAGE_BYTES)
-        _make(self._library.lathe_checkpoint_open(self._handle, weights.encode(), byref(checkpoint), message,
+        _make(c.call("lathe_checkpoint_open", self._handle, weights, byref(checkpoint), message,
                                                   _MESSAGE_BYTES), message)
         try:
-            self._call("lathe_build", self._library.lathe_checkpoint_source(checkpoint))
+            self._call("lathe_build", c.call("lathe_checkpoint_source", checkpoint))
         finally:
-            self._library.lathe_checkpoint_close(checkpoint)
+            c.call("lathe_checkpoint_close", checkpoint)
 
     def plan(self, *, requests: int, q: int, longest: int, table_width: Optional[int] = None,
              page_tokens: Optional[int] = None) -> Plan:
         """`table_width`, `page_tokens`: those of the step unless the caller's differ."""
         info = self.info()
         width = max([pages for _, pages in info.groups.values()] or [0])
-        batch = c.Batch(size=ctypes.sizeof(c.Batch), requests=requests, q=q, longest=longest,
-                        table_width=width if table_width is None else table_width,
-                        page_tokens=info.page_tokens if page_tokens is None else page_tokens)
+        batch = c.filled(c.Batch, requests=requests, q=q, longest=longest,
+                         table_width=width if table_width is None else table_width,
+                         page_tokens=info.page_tokens if page_tokens is None else page_tokens)
         plan = Plan()
         self._call("lathe_plan", byref(batch), byref(plan))
         return plan
@@ -271,7 +266,7 @@ class Engine:
                 raise TypeError(f"{name}: dtype: found {found}, allowed {wanted}")
         view = view.cast("B")
         raw = (ctypes.c_char * view.nbytes).from_buffer_copy(view)
-        self._call("lathe_write", name.encode(), layer, offset, raw, view.nbytes)
+        self._call("lathe_write", name, layer, offset, raw, view.nbytes)
 
     def read(self, name: str, layer: int = -1, offset: int = 0, count: Optional[int] = None) -> memoryview:
         """`count` elements (default: all) from byte `offset`: i32, i64, f32, f64, u8, u32; bf16 as uint16, e4m3 as uint8.
@@ -285,5 +280,5 @@ class Engine:
                 count *= n
         data = bytearray(count * item)
         raw = (ctypes.c_char * len(data)).from_buffer(data)
-        self._call("lathe_read", name.encode(), layer, offset, raw, len(data))
+        self._call("lathe_read", name, layer, offset, raw, len(data))
         return memoryview(data).cast(code)
