@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * `lathe gen`: reads the options and calls the generator. */
+ * `lathe gen`: reads the options and calls the generator. Other commands call it by their own name
+ * (generated.c), which then stands in its messages. */
 #include "command_line.h"
 #include "commands.h"
 #include "generate.h"
@@ -38,7 +39,7 @@ static int parse(int argc, char **argv, lathe_generate_options *o, bool *why, bo
         {.name = "--no-scan", .flag = &o->no_scan},
         {.name = "--root", .text = &o->root},
         {0}};
-    const lathe_command_line line = {.command = "gen",
+    const lathe_command_line line = {.command = argv[0],
                                      .help = usage,
                                      .options = options,
                                      .target = &o->layout,
@@ -54,19 +55,19 @@ int lathe_cmd_gen(int argc, char **argv) {
         return parsed - 1;
     lathe_generate_result *result = malloc(sizeof *result);
     if (!result) {
-        fputs("lathe gen: no memory\n", stderr);
+        fprintf(stderr, "lathe %s: no memory\n", argv[0]);
         return LATHE_EXIT_USAGE;
     }
     const bool done = lathe_generate(&options, result);
     if (!done)
-        fprintf(stderr, "lathe gen: %s\n", result->message);
+        fprintf(stderr, "lathe %s: %s\n", argv[0], result->message);
     else if (why && result->why)
         fputs(result->why, stdout);
     if (done && !quiet)
         printf("%s: %zu kernels, %zu files, hash %s\n", result->directory, result->kernels,
                result->files, result->hash);
     if (done && result->entries_used < result->entries)
-        fprintf(stderr, "lathe gen: %s: %zu of %zu entries used%s\n", result->table,
+        fprintf(stderr, "lathe %s: %s: %zu of %zu entries used%s\n", argv[0], result->table,
                 result->entries_used, result->entries, why ? "" : "; --why lists the others");
     free(result->why);
     free(result);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `lathe generate`: tokens in, tokens out. */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +63,8 @@ typedef struct {
     lathe_opened_weights weights;
     lathe_token_list prompt, draft;
     lathe_npy logits; /* [yielded, vocabulary] */
-    bool no_memory;
+    bool printed;
+    bool made_logits; /* the file of --logits was not there before */
     char message[MESSAGE_BYTES];
 } generation;
 
@@ -163,7 +166,6 @@ static void keep_logits(generation *g, int64_t number, const float *logits, int6
         *a = (lathe_npy){.type = LATHE_NPY_F32, .rank = 2, .shape = {g->o.steps, count}};
         a->count = g->o.steps * count;
         a->data = calloc((size_t)a->count, sizeof(float));
-        g->no_memory = a->data == NULL;
     }
     if (a->data)
         memcpy((float *)a->data + number * count, logits, (size_t)count * sizeof *logits);
@@ -173,9 +175,29 @@ static void print_token(void *context, int64_t number, int32_t token, const floa
                         int64_t count) {
     generation *g = context;
     printf("%s%" PRId32, number ? "," : "", token);
+    g->printed = true;
     fflush(stdout);
     if (g->o.logits && logits)
         keep_logits(g, number, logits, count);
+}
+
+/* That a file of logits can be written, before anything runs. */
+static lathe_status open_logits(generation *g, const lathe_step_table *table) {
+    if (!g->o.logits)
+        return LATHE_OK;
+    if (!lathe_decode_has_logits(table)) {
+        snprintf(g->message, sizeof g->message,
+                 "--logits: the step has no output logits, f32 [rows, vocabulary]");
+        return LATHE_UNSUPPORTED;
+    }
+    int file = open(g->o.logits, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    g->made_logits = file >= 0;
+    if (file < 0 && errno == EEXIST) /* no pipe without a reader is waited for */
+        file = open(g->o.logits, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file >= 0 && close(file) == 0)
+        return LATHE_OK;
+    snprintf(g->message, sizeof g->message, "--logits: %s: %s", g->o.logits, strerror(errno));
+    return LATHE_IO;
 }
 
 static lathe_status write_logits(generation *g) {
@@ -183,18 +205,18 @@ static lathe_status write_logits(generation *g) {
         return LATHE_OK;
     if (g->logits.data)
         return lathe_npy_write(g->o.logits, &g->logits, g->message, sizeof g->message);
-    snprintf(g->message, sizeof g->message, "--logits: %s",
-             g->no_memory ? "no memory" : "the step has no output logits, f32 [rows, vocabulary]");
-    return g->no_memory ? LATHE_NO_MEMORY : LATHE_UNSUPPORTED;
+    snprintf(g->message, sizeof g->message, "--logits: no memory");
+    return LATHE_NO_MEMORY;
 }
 
 static lathe_status decode(generation *g, const lathe_decode_options *o) {
     lathe_decode_result result;
     const lathe_status status = lathe_decode(o, &result, g->message, sizeof g->message);
+    if (status == LATHE_OK || g->printed)
+        putchar('\n');
+    fflush(stdout);
     if (status != LATHE_OK)
         return status;
-    putchar('\n');
-    fflush(stdout);
     if (g->o.draft)
         fprintf(stderr,
                 "%" PRId64 " steps for %" PRId64 " + %" PRId64 " tokens; %" PRId64 " of %" PRId64
@@ -221,6 +243,8 @@ static lathe_status run(generation *g) {
                                     .context = g};
     const lathe_step_table *table = lathe_engine_table(g->ranks.engines[0]);
     status = lathe_decode_check(table, &o, g->message, sizeof g->message);
+    if (status == LATHE_OK)
+        status = open_logits(g, table);
     if (status == LATHE_OK)
         status = lathe_opened_weights_open(g->o.weights, table, &g->weights, g->message,
                                            sizeof g->message);
@@ -252,10 +276,12 @@ int lathe_cmd_generate(int argc, char **argv) {
         return status - 1;
     }
     const char *arch = g->o.device == LATHE_DEVICE_HOST ? "host" : "sm_90a";
-    status = lathe_generated_open(g->o.target, g->o.tp ? g->o.tp : "1",
-                                  g->o.arch ? g->o.arch : arch, g->o.deployment, &g->generated);
+    status = lathe_generated_open_as("generate", g->o.target, g->o.tp ? g->o.tp : "1",
+                                     g->o.arch ? g->o.arch : arch, g->o.deployment, &g->generated);
     if (status == LATHE_EXIT_OK) {
         const lathe_status ran = run(g);
+        if (ran != LATHE_OK && g->made_logits)
+            (void)unlink(g->o.logits);
         if (ran != LATHE_OK)
             status = fail(ran, g->message);
     }

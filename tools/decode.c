@@ -4,6 +4,7 @@
 #include "decode.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +47,11 @@ static lathe_status fail(const decoder *d, int rank, lathe_status status) {
 static const lathe_step_buffer *find_output(const lathe_step_table *t, const char *name) {
     const int i = lathe_step_table_find_buffer(t, name);
     return i >= 0 && t->buffers[i].lifetime == LATHE_LIFETIME_OUTPUT ? &t->buffers[i] : NULL;
+}
+
+bool lathe_decode_has_logits(const lathe_step_table *t) {
+    const lathe_step_buffer *b = find_output(t, "logits");
+    return b && b->dtype == LATHE_SCALAR_F32 && b->shape.count == 2;
 }
 
 /* ---- whether it can be done ---- */
@@ -254,10 +260,23 @@ static lathe_status read_logits(const decoder *d, int64_t row, int64_t *count) {
     return LATHE_OK;
 }
 
+/* The greatest of logits that are no numbers is no token. */
+static lathe_status check_logits(const decoder *d, int64_t count) {
+    for (int64_t i = 0; i < count; ++i)
+        if (!isfinite(d->logits[i]))
+            return refuse(d->message, d->size, LATHE_INVALID,
+                          "the logits behind position %" PRId64 " are not finite (%s, of token "
+                          "%" PRId64 "): these weights give no token there",
+                          d->count - 1, isnan(d->logits[i]) ? "NaN" : "infinite", i);
+    return LATHE_OK;
+}
+
 static lathe_status yield_token(decoder *d, int64_t row) {
     int64_t vocabulary = 0;
     if (d->logits) {
-        const lathe_status status = read_logits(d, row, &vocabulary);
+        lathe_status status = read_logits(d, row, &vocabulary);
+        if (status == LATHE_OK)
+            status = check_logits(d, vocabulary);
         if (status != LATHE_OK)
             return status;
     }
@@ -328,14 +347,14 @@ static lathe_status advance(decoder *d, int32_t *tokens) {
 }
 
 static lathe_status open_decoder(decoder *d) {
-    const lathe_step_buffer *logits = find_output(d->table, "logits");
     const size_t most = (size_t)(d->o->prompt_count + d->o->steps);
     d->known = calloc(most, sizeof *d->known);
     d->next = calloc((size_t)d->table->max_rows, sizeof *d->next);
     d->pages = calloc((size_t)d->table->group_count + 1, sizeof *d->pages);
     bool ok = d->known && d->next && d->pages;
-    if (logits && logits->dtype == LATHE_SCALAR_F32 && logits->shape.count == 2) {
-        d->logits = calloc((size_t)(logits->shape.dim[1] * d->o->ranks), sizeof *d->logits);
+    if (lathe_decode_has_logits(d->table)) {
+        const int64_t share = find_output(d->table, "logits")->shape.dim[1];
+        d->logits = calloc((size_t)(share * d->o->ranks), sizeof *d->logits);
         ok = ok && d->logits;
     }
     for (int g = 0; ok && g < d->table->group_count; ++g)

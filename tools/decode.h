@@ -9,6 +9,9 @@
 
 #define LATHE_DECODE_NONE (-1) /* in `draft`: no proposal for this place */
 
+/* Whether the step has the output `logits`, f32 [rows, a rank's vocabulary]. */
+bool lathe_decode_has_logits(const lathe_step_table *table);
+
 typedef struct {
     lathe_engine *const *engines; /* one per rank, built */
     int ranks;
@@ -36,7 +39,8 @@ LATHE_CHECKED lathe_status lathe_decode_check(const lathe_step_table *table,
                                               const lathe_decode_options *options, char *message,
                                               size_t size);
 
-/* After lathe_decode_check. The caches belong to the sequence until the call returns. */
+/* After lathe_decode_check. LATHE_INVALID where logits are not finite: their token is not emitted,
+ * those before it were. The caches belong to the sequence until the call returns. */
 LATHE_CHECKED lathe_status lathe_decode(const lathe_decode_options *options,
                                         lathe_decode_result *result, char *message, size_t size);
 

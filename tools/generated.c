@@ -26,7 +26,7 @@ static bool is_layout(const char *target) {
     return n > 4 && strcmp(target + n - 4, ".lua") == 0;
 }
 
-static int make_folder(lathe_generated *g) {
+static int make_folder(const char *command, lathe_generated *g) {
     const char *base = getenv("TMPDIR");
     if (asprintf(&g->temporary, "%s/lathe-XXXXXX", base && *base ? base : "/tmp") < 0) {
         g->temporary = NULL;
@@ -37,7 +37,7 @@ static int make_folder(lathe_generated *g) {
         return LATHE_EXIT_OK;
     }
     g->directory = NULL;
-    fprintf(stderr, "lathe: no temporary folder can be made: %s\n", strerror(errno));
+    fprintf(stderr, "lathe %s: no temporary folder can be made: %s\n", command, strerror(errno));
     return LATHE_EXIT_USAGE;
 }
 
@@ -46,17 +46,17 @@ static char *borrow(const char *text) {
     return (char *)(uintptr_t)text;
 }
 
-int lathe_generated_open(const char *target, const char *tp, const char *arch,
-                         const char *deployment, lathe_generated *g) {
+int lathe_generated_open_as(const char *command, const char *target, const char *tp,
+                            const char *arch, const char *deployment, lathe_generated *g) {
     *g = (lathe_generated){NULL, NULL};
     if (!is_layout(target)) {
         g->directory = strdup(target);
         return g->directory ? LATHE_EXIT_OK : LATHE_EXIT_USAGE;
     }
-    const int status = make_folder(g);
+    const int status = make_folder(command, g);
     if (status != LATHE_EXIT_OK)
         return status;
-    char *argv[] = {borrow("gen"),
+    char *argv[] = {borrow(command),
                     borrow(target),
                     borrow("--tp"),
                     borrow(tp),
@@ -71,6 +71,11 @@ int lathe_generated_open(const char *target, const char *tp, const char *arch,
     const int count = deployment ? 11 : 9;
     argv[count] = NULL;
     return lathe_cmd_gen(count, argv);
+}
+
+int lathe_generated_open(const char *target, const char *tp, const char *arch,
+                         const char *deployment, lathe_generated *g) {
+    return lathe_generated_open_as("gen", target, tp, arch, deployment, g);
 }
 
 lathe_status lathe_generated_check(const lathe_generated *g, const char *target,

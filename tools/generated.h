@@ -15,6 +15,9 @@ typedef struct {
  * wrong has been printed. */
 int lathe_generated_open(const char *target, const char *tp, const char *arch,
                          const char *deployment, lathe_generated *generated);
+/* The same for `lathe COMMAND`, whose name is in what is printed. */
+int lathe_generated_open_as(const char *command, const char *target, const char *tp,
+                            const char *arch, const char *deployment, lathe_generated *generated);
 /* What a directory was generated for cannot be chosen any more, only confirmed: LATHE_INVALID where
  * an option (NULL: not given) says something else. */
 LATHE_CHECKED lathe_status lathe_generated_check(const lathe_generated *generated,

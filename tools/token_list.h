@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Token ids as text: numbers with commas or white space between. */
+ * Token ids as text: numbers with white space, or one comma, between. */
 #ifndef LATHE_TOKEN_LIST_H
 #define LATHE_TOKEN_LIST_H
 

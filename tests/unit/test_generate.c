@@ -249,13 +249,18 @@ Test(generate, token_lists_are_parsed) {
     cr_assert_eq(l.count, 4);
     cr_assert_arr_eq(l.tokens, wanted, sizeof wanted);
     lathe_token_list_free(&l);
-    static const char *const bad[] = {"1\n2x", "1\n99999999999", "1\n-"};
-    for (size_t i = 0; i < 3; ++i) {
+    static const char *const bad[] = {"1\n2x",  "1\n99999999999", "1\n-",
+                                      "1\n,,2", "\n,1",           "1,\n,2"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) {
         cr_assert_eq(lathe_token_list_parse(bad[i], "x", &l, message, sizeof message),
                      LATHE_INVALID);
         cr_assert(strstr(message, "x:2: found '"), "%s", message);
         lathe_token_list_free(&l);
     }
+    cr_assert_eq(lathe_token_list_parse("1,2,\n", "x", &l, message, sizeof message), LATHE_INVALID);
+    cr_assert(strstr(message, "x:2: found the end, allowed: token ids with one comma"), "%s",
+              message);
+    lathe_token_list_free(&l);
 }
 
 /* ---- the command ---- */
@@ -360,4 +365,53 @@ Test(cmd_generate, what_cannot_be_done_is_said_before_it_starts) {
     cr_assert_eq(lathe_file_write(path, "3\n-2\n", 5), 0);
     REFUSED("--draft: token 1 is -2", MINI, "--weights", "calm:3", "--tokens", "5", "--steps", "2",
             "--draft", path);
+    cr_assert_eq(lathe_file_write(path, "3\n\0002", 4), 0);
+    REFUSED("draft:2: found a byte of 0", MINI, "--weights", "calm:3", "--tokens", "5", "--steps",
+            "2", "--draft", path);
+    REFUSED("lathe generate: no/such.lua: ", "no/such.lua", "--weights", "calm:3", "--tokens", "5",
+            "--steps", "2");
+}
+
+Test(cmd_generate, a_file_of_logits_is_opened_first) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/none/logits.npy", folder);
+    REFUSED("none/logits.npy: No such file", MINI, "--weights", "no/such/checkpoint", "--tokens",
+            "5", "--steps", "1", "--logits", path);
+    REFUSED("Is a directory", MINI, "--weights", "no/such/checkpoint", "--tokens", "5", "--steps",
+            "1", "--logits", folder);
+    snprintf(path, sizeof path, "%s/logits.npy", folder);
+    REFUSED("no/such/checkpoint: No such file", MINI, "--weights", "no/such/checkpoint", "--tokens",
+            "5", "--steps", "1", "--logits", path);
+    cr_assert_neq(access(path, F_OK), 0);
+    cr_assert_eq(lathe_file_write(path, "mine", 4), 0);
+    REFUSED("no/such/checkpoint: No such file", MINI, "--weights", "no/such/checkpoint", "--tokens",
+            "5", "--steps", "1", "--logits", path);
+    cr_assert_eq(access(path, F_OK), 0);
+}
+
+/* Gains near the end of bf16's range are finite, what they scale is not. */
+static void exaggerate(const char *tensor) {
+    lathe_safetensors *c;
+    char path[512], *data;
+    size_t bytes;
+    cr_assert_eq(lathe_safetensors_open(folder, &c, message, sizeof message), LATHE_OK);
+    const lathe_safetensor *t = lathe_safetensors_find(c, tensor);
+    cr_assert_not_null(t);
+    snprintf(path, sizeof path, "%s", t->file);
+    cr_assert_eq(lathe_file_read(path, 1 << 24, &data, &bytes), 0);
+    char *at = memmem(data, bytes, t->data, t->bytes);
+    cr_assert_not_null(at);
+    for (size_t i = 0; i < t->bytes; i += 2)
+        memcpy(at + i, "\x7f\x7f", 2);
+    lathe_safetensors_close(c);
+    cr_assert_eq(lathe_file_write(path, data, bytes), 0);
+    free(data);
+}
+
+Test(cmd_generate, logits_that_are_no_numbers_give_no_token) {
+    cr_assert_eq(RUN(lathe_cmd_checkpoint, stdout, "--synthetic", "3", MINI, "--out", folder),
+                 LATHE_EXIT_OK);
+    exaggerate("model.language_model.norm.weight");
+    REFUSED("lathe generate: the logits behind position 1 are not finite (NaN, of token ", MINI,
+            "--weights", folder, "--tokens", "120,5", "--steps", "4");
 }
