@@ -6,7 +6,7 @@
 
 lathe_status lathe_describe(lathe_engine *e, lathe_info *info) {
     if (!e || !info)
-        return LATHE_INVALID;
+        return lathe_engine_fail_null(e, "lathe_describe");
     if (info->size != sizeof *info)
         return lathe_engine_fail(e, LATHE_INVALID,
                                  "lathe_describe: found an info of %zu bytes, allowed: %zu",
@@ -39,7 +39,7 @@ static lathe_status refuse_index(lathe_engine *e, const char *call, int found, i
 
 lathe_status lathe_describe_variant(lathe_engine *e, int variant, int64_t *requests, int64_t *q) {
     if (!e || !requests || !q)
-        return LATHE_INVALID;
+        return lathe_engine_fail_null(e, "lathe_describe_variant");
     if (variant < 0 || variant >= e->table->variant_count)
         return refuse_index(e, "lathe_describe_variant", variant, e->table->variant_count);
     *requests = e->table->variants[variant].requests;
@@ -50,7 +50,7 @@ lathe_status lathe_describe_variant(lathe_engine *e, int variant, int64_t *reque
 lathe_status lathe_describe_group(lathe_engine *e, int group, const char **name, int64_t *window,
                                   int64_t *pages) {
     if (!e || !name || !window || !pages)
-        return LATHE_INVALID;
+        return lathe_engine_fail_null(e, "lathe_describe_group");
     *name = NULL;
     if (group < 0 || group >= e->table->group_count)
         return refuse_index(e, "lathe_describe_group", group, e->table->group_count);
@@ -89,7 +89,7 @@ lathe_status lathe_describe_array(lathe_engine *e, int index, lathe_array *array
                                        [LATHE_LIFETIME_OUTPUT] = LATHE_ROLE_OUTPUT,
                                        [LATHE_LIFETIME_BUILD] = LATHE_ROLE_BUILD};
     if (!e || !array || !role)
-        return LATHE_INVALID;
+        return lathe_engine_fail_null(e, "lathe_describe_array");
     int left = index;
     for (int i = 0; index >= 0 && i < e->table->buffer_count; ++i) {
         const lathe_step_buffer *b = &e->table->buffers[i];
@@ -113,7 +113,7 @@ lathe_status lathe_describe_array(lathe_engine *e, int index, lathe_array *array
 lathe_status lathe_find(lathe_engine *e, const char *name, int layer, lathe_array *array) {
     lathe_engine_memory m;
     if (!e || !name || !array)
-        return LATHE_INVALID;
+        return lathe_engine_fail_null(e, "lathe_find");
     memset(array, 0, sizeof *array);
     const lathe_status status = lathe_engine_find(e, name, layer, &m);
     if (status == LATHE_OK)
@@ -125,12 +125,12 @@ lathe_status lathe_read(lathe_engine *e, const char *name, int layer, size_t off
                         size_t bytes) {
     return e && name && (host || bytes == 0)
                ? lathe_engine_read(e, name, layer, offset, host, bytes)
-               : LATHE_INVALID;
+               : lathe_engine_fail_null(e, "lathe_read");
 }
 
 lathe_status lathe_write(lathe_engine *e, const char *name, int layer, size_t offset,
                          const void *host, size_t bytes) {
     return e && name && (host || bytes == 0)
                ? lathe_engine_write(e, name, layer, offset, host, bytes)
-               : LATHE_INVALID;
+               : lathe_engine_fail_null(e, "lathe_write");
 }

@@ -24,6 +24,11 @@ lathe_status lathe_engine_fail(lathe_engine *e, lathe_status status, const char 
     return status;
 }
 
+lathe_status lathe_engine_fail_null(lathe_engine *e, const char *call) {
+    return e ? lathe_engine_fail(e, LATHE_INVALID, "%s: found NULL, allowed: every argument", call)
+             : LATHE_INVALID;
+}
+
 lathe_status lathe_engine_fail_device(lathe_engine *e, lathe_status status, const char *what) {
     return lathe_engine_fail(e, status, "%s: %s", what,
                              e->device->message[0] ? e->device->message
@@ -48,6 +53,10 @@ static lathe_status copy_options(lathe_engine *e, const lathe_options *options,
     if (e->options.loopback && e->options.group)
         return lathe_fail(message, LATHE_INVALID,
                           "options: found a group and loop-back, allowed: one of them");
+    if (e->options.ordinal < 0 || e->options.jobs < 0)
+        return lathe_fail(message, LATHE_INVALID,
+                          "options: found ordinal %d and jobs %d, allowed: 0 or more",
+                          e->options.ordinal, e->options.jobs);
     if (e->options.kv_pages < 0 || e->options.kv_pages > INT32_MAX)
         return lathe_fail(message, LATHE_INVALID,
                           "options: found %lld kv pages, allowed: 0 to 2^31 - 1",
@@ -247,6 +256,8 @@ static const char *refuse_memory(lathe_engine *e, int world) {
 }
 
 const char *lathe_unsupported(lathe_engine *e) {
+    if (!e)
+        return "lathe_unsupported: found NULL, allowed: an engine";
     if (e->wanted[0])
         return refuse(e, LATHE_UNSUPPORTED, "%s", e->wanted);
     const int world = lathe_engine_world(e);

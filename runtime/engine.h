@@ -60,7 +60,9 @@ lathe_message_buffer lathe_engine_message_buffer(lathe_engine *e);
 /* Formats the engine's message and returns the status. */
 lathe_status lathe_engine_fail(lathe_engine *e, lathe_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same from the device's message. */
+/* An argument of a call is NULL: LATHE_INVALID, and the message where it is not the engine. */
+lathe_status lathe_engine_fail_null(lathe_engine *e, const char *call);
+/* Formats the message from the device's. */
 lathe_status lathe_engine_fail_device(lathe_engine *e, lathe_status status, const char *what);
 
 LATHE_CHECKED lathe_status lathe_engine_open_compiler(lathe_engine *e);

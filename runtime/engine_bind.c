@@ -103,9 +103,11 @@ static lathe_status check_shape(lathe_engine *e, const candidate *c, bool free_f
                                       : a->shape[d] == s->dim[d];
     if (good)
         return LATHE_OK;
-    const int rank = a->rank < 0 || a->rank > LATHE_ARRAY_DIMS ? 0 : a->rank;
-    return lathe_engine_fail(e, LATHE_INVALID, "%s: shape: found %s, allowed: %s%s", c->what,
-                             show_shape(rank, a->shape, found, sizeof found),
+    if (a->rank < 0 || a->rank > LATHE_ARRAY_DIMS)
+        snprintf(found, sizeof found, "%d dimensions", a->rank);
+    else
+        show_shape(a->rank, a->shape, found, sizeof found);
+    return lathe_engine_fail(e, LATHE_INVALID, "%s: shape: found %s, allowed: %s%s", c->what, found,
                              show_shape(s->count, s->dim, wanted, sizeof wanted),
                              free_front ? " with 0 to 2^31 - 1 pages in front" : "");
 }
@@ -168,6 +170,9 @@ static bool make_room(lathe_engine *e, int buffer) {
 
 static lathe_status check_all(lathe_engine *e, const char *call, const lathe_array *arrays,
                               int count, bool cache) {
+    if (count < 0)
+        return lathe_engine_fail(e, LATHE_INVALID, "%s: found %d arrays, allowed: 0 or more", call,
+                                 count);
     for (int i = 0; i < count; ++i) {
         candidate c = {.call = call, .array = &arrays[i]};
         const lathe_status status = check_candidate(e, &c, cache);
@@ -181,7 +186,7 @@ static lathe_status check_all(lathe_engine *e, const char *call, const lathe_arr
 
 lathe_status lathe_bind_weights(lathe_engine *e, const lathe_array *weights, int count) {
     if (!e || (!weights && count > 0))
-        return LATHE_INVALID;
+        return lathe_engine_fail_null(e, "lathe_bind_weights");
     if (e->state != LATHE_ENGINE_CREATED)
         return lathe_engine_fail(e, LATHE_INVALID,
                                  "lathe_bind_weights: found a call after lathe_build, allowed: "
@@ -212,7 +217,7 @@ static void take_cache(lathe_engine *e, const lathe_array *a) {
 lathe_status lathe_bind_caches(lathe_engine *e, const lathe_array *caches, int count) {
     int layer, taken = 0;
     if (!e || (!caches && count > 0))
-        return LATHE_INVALID;
+        return lathe_engine_fail_null(e, "lathe_bind_caches");
     if (e->state != LATHE_ENGINE_CREATED && e->state != LATHE_ENGINE_BUILT)
         return lathe_engine_fail(e, LATHE_INVALID,
                                  "lathe_bind_caches: the build failed or a peer was lost");

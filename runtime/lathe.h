@@ -25,7 +25,11 @@
  *     tokens int32 [rows], positions int64 [rows], and per group G of layers: block_tables.G int32
  *     [requests, pages], seq_lens.G int32 [requests] (tokens of the request, those of this step
  *     included), slot_mapping.G int64 [rows] (page * page_tokens + offset of the row's own token).
- * A request beyond the batch's is padding: length 0, slots -1. Outputs are the layout's: mostly
+ * A request beyond the batch's is padding: length 0, slots -1. Nothing looks at what block tables
+ * and slots hold: a page is below the pages of every cache of the group, the entries that a length
+ * needs are filled, a slot is -1 or within those pages; else a step reads or writes memory that is
+ * none of the cache's. lathe_plan knows no more than that one request fits the smallest cache.
+ * Outputs are the layout's: mostly
  * `next_tokens` int32 [rows], `logits` float32 [rows, this rank's vocabulary], `hidden`.
  *
  * An engine is one rank and is used by one thread at a time; several engines may be used by several
@@ -76,7 +80,8 @@ typedef enum { LATHE_DEVICE_HOST = 0, LATHE_DEVICE_CUDA = 1 } lathe_device_kind;
 typedef enum { LATHE_LOG_PROGRESS, LATHE_LOG_NOTE, LATHE_LOG_WARNING } lathe_log_kind;
 
 /* What an engine would have a step do. Zero, NULL and false say nothing; everything else is
- * compared by lathe_unsupported with what the step does, before any weight is read. Names and
+ * compared by lathe_unsupported with what the step does, before any weight is read; a count below
+ * 0 and a number that is not finite are refused as such. Names and
  * numbers of the model are compared with what the layout `serves`, where it says so. */
 typedef struct {
     size_t size; /* sizeof(lathe_serving) */
@@ -145,8 +150,8 @@ typedef struct {
     void *allocator_context;
     bool no_probe; /* step.json's probe is left out: what it looks at is known, or kernels do
                       nothing */
-    bool loopback;  /* for timing: one rank alone, no group, its mailboxes lead back to itself; the
-                       numbers of such a step mean nothing */
+    bool loopback; /* for timing: one rank alone, no group, its mailboxes lead back to itself; the
+                      numbers of such a step mean nothing */
 } lathe_options;
 
 /* Defaults: host device, rank 0, all else zero. */
@@ -162,7 +167,8 @@ LATHE_CHECKED lathe_status lathe_create(const lathe_options *options, lathe_engi
                                         char *message, size_t size);
 void lathe_destroy(lathe_engine *engine); /* NULL is allowed */
 
-/* Text of the last failure of this engine, "" where none. */
+/* Text of the last failure of this engine, that of a call with a NULL argument too; "" where none.
+ */
 const char *lathe_message(const lathe_engine *engine);
 
 /* Why this machine cannot serve the deployment (architecture, driver, memory, tensor-parallel
@@ -214,8 +220,9 @@ typedef struct {
 } lathe_step_plan;
 
 /* Picks the smallest variant of equal q that holds the batch. Reads host state only and answers
- * alike on every rank. LATHE_UNSUPPORTED with the reason and the declared variants in lathe_message
- * where none does. */
+ * alike on every rank (whose caches have the same pages). LATHE_UNSUPPORTED with the reason and the
+ * declared variants in lathe_message where none does, and where a cache has fewer pages than one
+ * request of `longest` tokens wants (of a windowed group: those its last q tokens see). */
 LATHE_CHECKED lathe_status lathe_plan(lathe_engine *engine, const lathe_batch *batch,
                                       lathe_step_plan *plan);
 

@@ -117,6 +117,45 @@ static void compare(const lathe_step_table *t, const lathe_serving *s, const rul
     }
 }
 
+typedef struct {
+    size_t offset;
+    const char *message;
+} count_field;
+
+/* Counts that no rule above compares with a word of `serves`. */
+static const count_field counts[] = {
+    {AT(norm_size), "norm size"},
+    {AT(requests), "requests"},
+    {AT(q), "q"},
+    {AT(max_context), "context"},
+    {AT(kv_page_tokens), "KV page size"},
+    {AT(tensor_parallel), "tensor parallelism"},
+};
+
+static void refuse_negative(const lathe_serving *s, size_t offset, const char *message, char *text,
+                            size_t size) {
+    if (count_at(s, offset) < 0)
+        snprintf(text, size, "%s: found %lld, allowed: 0 or more", message,
+                 (long long)count_at(s, offset));
+}
+
+/* What no step could be asked: counts below 0, numbers that are none, one of requests and q. */
+static void check_sense(const lathe_serving *s, char *text, size_t size) {
+    for (size_t i = 0; !text[0] && i < sizeof counts / sizeof counts[0]; ++i)
+        refuse_negative(s, counts[i].offset, counts[i].message, text, size);
+    for (size_t i = 0; !text[0] && i < sizeof rules / sizeof rules[0]; ++i) {
+        const rule *r = &rules[i];
+        if (r->kind == COUNT || r->kind == ONE)
+            refuse_negative(s, r->offset, r->message, text, size);
+        else if (r->kind == NUMBER && !isfinite(number_at(s, r->offset)))
+            snprintf(text, size, "%s: found %g, allowed: a finite number", r->message,
+                     number_at(s, r->offset));
+    }
+    if (!text[0] && (s->requests == 0) != (s->q == 0))
+        snprintf(text, size, "batch: found %lld requests of q %lld, allowed: both or none",
+                 (long long)s->requests, (long long)s->q);
+}
+
 static void compare_ranks(const lathe_step_table *t, const lathe_serving *s, char *text,
                           size_t size) {
     if (s->tensor_parallel && s->tensor_parallel != t->tp)
@@ -183,6 +222,7 @@ void lathe_serving_compare(const lathe_step_table *table, const lathe_serving *s
                  sizeof *serving);
         return;
     }
+    check_sense(serving, text, size);
     for (size_t i = 0; !text[0] && i < sizeof rules / sizeof rules[0]; ++i)
         compare(table, serving, &rules[i], text, size);
     for (size_t i = 0; !text[0] && i < sizeof parts / sizeof parts[0]; ++i)

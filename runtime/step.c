@@ -81,13 +81,37 @@ static lathe_status check_batch(lathe_engine *e, const lathe_batch *b) {
     return check_tables(e, b);
 }
 
-static lathe_status check_caches(lathe_engine *e) {
+/* The keys that a request's last q tokens see lie in pages of their own. */
+static lathe_status check_pages(lathe_engine *e, int buffer, const lathe_batch *batch) {
+    const lathe_step_buffer *b = &e->table->buffers[buffer];
+    const int64_t window = e->table->groups[b->group].window, unit = e->table->page_tokens;
+    int64_t seen = batch->longest;
+    if (window > 0 && window + batch->q - 1 < seen)
+        seen = window + batch->q - 1;
+    const int64_t needed = (seen + unit - 1) / unit;
+    for (int n = 0; n < lathe_engine_instances(b); ++n)
+        if (lathe_engine_pages(e, buffer, n) < needed)
+            return lathe_engine_fail(
+                e, LATHE_UNSUPPORTED,
+                "KV cache %s of layer %d: found %lld pages, a request of %lld tokens wants %lld",
+                b->name, b->per_layer ? b->layers[n] : -1,
+                (long long)lathe_engine_pages(e, buffer, n), (long long)batch->longest,
+                (long long)needed);
+    return LATHE_OK;
+}
+
+static lathe_status check_caches(lathe_engine *e, const lathe_batch *batch) {
     int layer = -1;
-    const int buffer = lathe_engine_unbound_cache(e, &layer);
-    if (buffer < 0)
-        return LATHE_OK;
-    return lathe_engine_fail(e, LATHE_INVALID, "KV cache %s of layer %d: no real cache is bound",
-                             e->table->buffers[buffer].name, layer);
+    const int unbound = lathe_engine_unbound_cache(e, &layer);
+    if (unbound >= 0)
+        return lathe_engine_fail(e, LATHE_INVALID,
+                                 "KV cache %s of layer %d: no real cache is bound",
+                                 e->table->buffers[unbound].name, layer);
+    lathe_status status = check_batch(e, batch);
+    for (int i = 0; status == LATHE_OK && i < e->table->buffer_count; ++i)
+        if (e->table->buffers[i].lifetime == LATHE_LIFETIME_KV)
+            status = check_pages(e, i, batch);
+    return status;
 }
 
 /* What only lathe_plan of this engine gives for the variant. */
@@ -100,7 +124,7 @@ static uint64_t ticket_of(const lathe_engine *e, int variant) {
 
 lathe_status lathe_plan(lathe_engine *e, const lathe_batch *batch, lathe_step_plan *plan) {
     if (!e || !batch || !plan)
-        return LATHE_INVALID;
+        return lathe_engine_fail_null(e, "lathe_plan");
     *plan = (lathe_step_plan){.variant = -1};
     if (batch->size != sizeof *batch)
         return lathe_engine_fail(e, LATHE_INVALID,
@@ -108,9 +132,7 @@ lathe_status lathe_plan(lathe_engine *e, const lathe_batch *batch, lathe_step_pl
                                  batch->size, sizeof *batch);
     lathe_status status = check_built(e, "lathe_plan");
     if (status == LATHE_OK)
-        status = check_caches(e);
-    if (status == LATHE_OK)
-        status = check_batch(e, batch);
+        status = check_caches(e, batch);
     if (status != LATHE_OK)
         return status;
     const lathe_step_table *t = e->table;
@@ -139,7 +161,7 @@ static lathe_status check_run(lathe_engine *e, const lathe_step_plan *plan, cons
 
 lathe_status lathe_run(lathe_engine *e, const lathe_step_plan *plan) {
     if (!e || !plan)
-        return LATHE_INVALID;
+        return lathe_engine_fail_null(e, "lathe_run");
     const lathe_status status = check_run(e, plan, "lathe_run");
     if (status != LATHE_OK)
         return status;
@@ -149,7 +171,7 @@ lathe_status lathe_run(lathe_engine *e, const lathe_step_plan *plan) {
 
 lathe_status lathe_enqueue(lathe_engine *e, const lathe_step_plan *plan) {
     if (!e || !plan)
-        return LATHE_INVALID;
+        return lathe_engine_fail_null(e, "lathe_enqueue");
     const lathe_status status = check_run(e, plan, "lathe_enqueue");
     return status == LATHE_OK ? lathe_engine_launch_all(e, plan->variant) : status;
 }

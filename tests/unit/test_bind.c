@@ -182,7 +182,12 @@ Test(bind, what_differs_is_said) {
     a = good, a.shape[1] = 64;
     REFUSED(lathe_bind_weights(engine, &a, 1), "shape: found [128, 64], allowed: [128, 128]");
     a = good, a.rank = 99;
-    REFUSED(lathe_bind_weights(engine, &a, 1), "shape: found []");
+    REFUSED(lathe_bind_weights(engine, &a, 1), "shape: found 99 dimensions, allowed: [128, 128]");
+    a = good, a.rank = 9;
+    REFUSED(lathe_bind_weights(engine, &a, 1), "shape: found 9 dimensions, allowed: [128, 128]");
+    REFUSED(lathe_bind_weights(engine, &good, -1), "found -1 arrays, allowed: 0 or more");
+    REFUSED(lathe_bind_weights(engine, NULL, 1), "lathe_bind_weights: found NULL");
+    OK(lathe_bind_weights(engine, NULL, 0));
     a = good, a.strides[0] = 1, a.strides[1] = 128;
     REFUSED(lathe_bind_weights(engine, &a, 1), "strides: found [1, 128], allowed: [128, 1]");
     a = good, a.data = memory + 4;
@@ -213,10 +218,14 @@ static void give_pages(lathe_array *caches, int count, int64_t pages) {
     }
 }
 
-static lathe_status plan(void) {
-    const lathe_batch b = {sizeof b, 1, 8, 8, 4, 16};
+static lathe_status plan_length(int64_t longest) {
+    const lathe_batch b = {sizeof b, 1, 8, longest, 4, 16};
     lathe_step_plan p;
     return lathe_plan(engine, &b, &p);
+}
+
+static lathe_status plan(void) {
+    return plan_length(8);
 }
 
 Test(bind, caches_are_bound_and_bound_again_beyond_2_to_the_31) {
@@ -242,6 +251,13 @@ Test(bind, caches_are_bound_and_bound_again_beyond_2_to_the_31) {
     OK(plan());
     decode(1);
     cr_assert_arr_eq(logits[1], logits[0], sizeof logits[0]);
+    give_pages(caches, count, 2);
+    OK(lathe_bind_caches(engine, caches, count));
+    OK(plan_length(32)); /* a window of 24 keys sees 31 at most: two pages do */
+    cr_assert_eq(plan_length(33), LATHE_UNSUPPORTED);
+    cr_assert_str_eq(lathe_message(engine), "KV cache kv.full of layer 1: found 2 pages, a request "
+                                            "of 33 tokens wants 3");
+    REFUSED(lathe_bind_caches(engine, caches, -1), "found -1 arrays");
     give_pages(caches, count, FAR_PAGES);
     OK(lathe_bind_caches(engine, caches, count));
     OK(lathe_find(engine, caches[0].name, caches[0].layer, &found));

@@ -81,6 +81,25 @@ Test(plan, refuses_with_a_reason) {
     }
 }
 
+Test(plan, a_null_argument_has_a_message_of_its_own) {
+    const lathe_batch b = {sizeof b, 1, 1, 10, 1, 16};
+    lathe_step_plan plan;
+    lathe_array array = {.size = sizeof array};
+    cr_expect_eq(lathe_run(engine, &(lathe_step_plan){.variant = 9}), LATHE_INVALID);
+    cr_expect_eq(lathe_plan(engine, NULL, &plan), LATHE_INVALID);
+    cr_expect_str_eq(lathe_message(engine), "lathe_plan: found NULL, allowed: every argument");
+    cr_expect_eq(lathe_plan(engine, &b, NULL), LATHE_INVALID);
+    cr_expect_eq(lathe_run(engine, NULL), LATHE_INVALID);
+    cr_expect_str_eq(lathe_message(engine), "lathe_run: found NULL, allowed: every argument");
+    cr_expect_eq(lathe_find(engine, NULL, 0, &array), LATHE_INVALID);
+    cr_expect_str_eq(lathe_message(engine), "lathe_find: found NULL, allowed: every argument");
+    cr_expect_eq(lathe_read(engine, "x", 0, 0, NULL, 4), LATHE_INVALID);
+    cr_expect_str_eq(lathe_message(engine), "lathe_read: found NULL, allowed: every argument");
+    cr_expect_eq(lathe_plan(NULL, &b, &plan), LATHE_INVALID);
+    cr_expect_not_null(lathe_unsupported(NULL));
+    cr_expect_str_eq(lathe_message(NULL), "");
+}
+
 Test(plan, run_refuses_what_plan_did_not_give) {
     const lathe_batch b = {sizeof b, 1, 1, 10, 1, 16};
     lathe_step_plan plan, changed;

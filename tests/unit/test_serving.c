@@ -2,6 +2,7 @@
  * lathe_unsupported: one clear sentence for everything that a host may want and a step does not do.
  */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,7 +62,23 @@ static const question questions[] = {
       "attention temperature: queries are not scaled by their position"),
     Q(kv_sharing, true, "KV sharing: every layer reads its own cache"),
     Q(fp32_router_input, true, "router input: found fp32, allowed: bf16"),
-    Q(requests, 5, "batch: found 5 requests of q 0, allowed (requests x q): 1x1 1x8 4x8"),
+    {{.size = sizeof(lathe_serving), .requests = 5, .q = 8},
+     "batch: found 5 requests of q 8, allowed (requests x q): 1x1 1x8 4x8"},
+    {{.size = sizeof(lathe_serving), .requests = 1, .q = 2},
+     "batch: found 1 requests of q 2, allowed (requests x q): 1x1 1x8 4x8"},
+    Q(requests, 1, "batch: found 1 requests of q 0, allowed: both or none"),
+    Q(q, 8, "batch: found 0 requests of q 8, allowed: both or none"),
+    Q(requests, -1, "requests: found -1, allowed: 0 or more"),
+    Q(q, INT64_MIN, "q: found -9223372036854775808, allowed: 0 or more"),
+    Q(max_context, -4, "context: found -4, allowed: 0 or more"),
+    Q(kv_page_tokens, -16, "KV page size: found -16, allowed: 0 or more"),
+    Q(tensor_parallel, -2, "tensor parallelism: found -2, allowed: 0 or more"),
+    Q(data_parallel, -1, "data parallelism: found -1, allowed: 0 or more"),
+    Q(dense_layers, -1, "dense layers: found -1, allowed: 0 or more"),
+    Q(norm_size, -1, "norm size: found -1, allowed: 0 or more"),
+    Q(rope_theta, NAN, "RoPE theta: found nan, allowed: a finite number"),
+    Q(swiglu_beta, INFINITY, "SwiGLU beta: found inf, allowed: a finite number"),
+    Q(route_scale, -1, "route scale: found -1, allowed: 1"),
     Q(max_context, 4096, "context: found 4096 tokens, allowed: at most 128"),
     Q(kv_dtype, "fp8", "KV dtype: found fp8, allowed: bf16"),
     Q(kv_dtype, "nvfp4", "KV dtype: found nvfp4, allowed: bf16"),
