@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * `lathe checkpoint`: writes synthetic weights as a checkpoint that other programs can read. */
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +24,7 @@ static const char help[] = "usage: lathe checkpoint DIR|LAYOUT --synthetic KIND 
                            "Writes every tensor that the step reads, whole, with an index.\n"
                            "\n"
                            "  --synthetic KIND   SEED (calm), calm:SEED or unkind:SEED\n"
-                           "  --out DIR          where to write\n"
+                           "  --out DIR          where to write: a new folder or an empty one\n"
                            "  --deployment NAME  of a layout\n";
 
 typedef struct {
@@ -55,17 +57,42 @@ static int parse(int argc, char **argv, checkpoint_options *o) {
     return lathe_command_line_parse(&line, argc, argv);
 }
 
+static bool is_empty(const char *folder) {
+    DIR *d = opendir(folder);
+    bool empty = d != NULL;
+    for (const struct dirent *e; empty && (e = readdir(d));)
+        empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+    if (d)
+        closedir(d);
+    return empty;
+}
+
+/* A folder of its own: what is there is somebody's, and files of two checkpoints are none. */
+static lathe_status make_folder(const char *folder, bool *made, char *message, size_t size) {
+    struct stat st;
+    *made = mkdir(folder, 0777) == 0;
+    const int error = errno;
+    if (*made)
+        return LATHE_OK;
+    if (error != EEXIST || stat(folder, &st) != 0 || !S_ISDIR(st.st_mode)) {
+        snprintf(message, size, "%s: the folder cannot be made: %s", folder, strerror(error));
+        return LATHE_IO;
+    }
+    if (is_empty(folder))
+        return LATHE_OK;
+    snprintf(message, size, "--out %s: found files there, allowed: a new folder or an empty one",
+             folder);
+    return LATHE_INVALID;
+}
+
 static int write_checkpoint(checkpoint_options *o, const char *directory) {
     char message[1024];
-    struct stat st;
+    bool made = false;
     lathe_step_table *table = NULL;
     lathe_status status = lathe_step_table_read(directory, &table, message, sizeof message);
     const lathe_weight_reader reader = lathe_synthetic_reader(&o->synthetic);
-    const bool made = status == LATHE_OK && mkdir(o->out, 0777) == 0;
-    if (status == LATHE_OK && !made && (stat(o->out, &st) != 0 || !S_ISDIR(st.st_mode))) {
-        snprintf(message, sizeof message, "%s: the folder cannot be made", o->out);
-        status = LATHE_IO;
-    }
+    if (status == LATHE_OK)
+        status = make_folder(o->out, &made, message, sizeof message);
     if (status == LATHE_OK)
         status =
             lathe_checkpoint_write(table, &reader, o->out, FILE_BYTES, message, sizeof message);

@@ -116,6 +116,20 @@ static int run_command(const char *synthetic, const char *layout, const char *ou
     return lathe_cmd_checkpoint(out ? 6 : 4, argv);
 }
 
+#define REFUSED(words, out)                                                                        \
+    do {                                                                                           \
+        char said[600] = "";                                                                       \
+        FILE *kept = tmpfile();                                                                    \
+        const int old = dup(STDERR_FILENO);                                                        \
+        cr_assert(kept &&dup2(fileno(kept), STDERR_FILENO) >= 0);                                  \
+        const int status = run_command("3", generated.directory, out);                             \
+        dup2(old, STDERR_FILENO);                                                                  \
+        rewind(kept);                                                                              \
+        said[fread(said, 1, sizeof said - 1, kept)] = 0;                                           \
+        cr_assert_eq(status, LATHE_EXIT_USAGE);                                                    \
+        cr_assert(strstr(said, words), "%s", said);                                                \
+    } while (0)
+
 Test(checkpoint, the_command_writes_one_or_says_why_not) {
     lathe_safetensors *c;
     cr_assert_eq(run_command("3", generated.directory, folder), LATHE_EXIT_OK);
@@ -129,6 +143,15 @@ Test(checkpoint, the_command_writes_one_or_says_why_not) {
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     cr_assert_eq(run_command("3", generated.directory, beside), LATHE_EXIT_USAGE);
     cr_assert_neq(access(beside, F_OK), 0, "a folder that holds nothing is left");
+    snprintf(beside, sizeof beside, "%s/none/new", folder);
+    REFUSED("none/new: the folder cannot be made: No such file or directory", beside);
+    snprintf(beside, sizeof beside, "%s/config", folder);
+    fclose(fopen(beside, "w"));
+    REFUSED("config: the folder cannot be made: File exists", beside);
+    REFUSED("found files there, allowed: a new folder or an empty one", folder);
+    cr_assert_eq(lathe_safetensors_open(folder, &c, message, sizeof message), LATHE_OK,
+                 "what was there is gone: %s", message);
+    lathe_safetensors_close(c);
     cr_assert_eq(run_command("mild:3", generated.directory, folder), LATHE_EXIT_USAGE);
     cr_assert_eq(run_command("3", "no/such/folder", folder), LATHE_EXIT_USAGE);
     cr_assert_eq(run_command("3", generated.directory, NULL), LATHE_EXIT_USAGE);
