@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "checkpoint_record.h"
+#include "findings.h"
+#include "numbers.h"
 #include "weights.h"
 
 #define NAME_BYTES 512
@@ -45,68 +47,38 @@ static void format_shape(int rank, const int64_t *shape, char *text, size_t size
         snprintf(text + n, size - n, "]");
 }
 
-/* What is wrong, a line each, below one that names the checkpoint. */
 typedef struct {
     const lathe_safetensors *checkpoint;
     const lathe_safetensor **read; /* sorted by address: what some weight reads */
     size_t read_count;
-    char *message;
-    size_t size;
-    size_t length;
-    int64_t wrong;
+    lathe_findings wrong;
 } verdict;
 
-/* One line more. Where they no longer fit the rest is counted only. */
 __attribute__((format(printf, 2, 3))) static void add_line(verdict *v, const char *format, ...) {
     char line[1500];
     va_list list;
     va_start(list, format);
     vsnprintf(line, sizeof line, format, list);
     va_end(list);
-    if (v->wrong++ == 0 && v->size > 0) {
-        snprintf(v->message, v->size, "%s is not the checkpoint that step.json describes:",
-                 lathe_safetensors_folder(v->checkpoint));
-        v->length = strlen(v->message);
-    }
-    if (v->length + strlen(line) + 2 < v->size)
-        v->length += (size_t)snprintf(v->message + v->length, v->size - v->length, "%s%s",
-                                      v->length ? "\n" : "", line);
+    if (v->wrong.count == 0)
+        lathe_findings_head(&v->wrong, "%s is not the checkpoint that step.json describes:",
+                            lathe_safetensors_folder(v->checkpoint));
+    lathe_findings_add(&v->wrong, "%s", line);
 }
 
 static void add_text(void *context, const char *text) {
     add_line(context, "%s", text);
 }
 
-/* Of a scale or an fp32 number: the first that is NaN or infinite, or the count; e4m3 has no
- * infinity. */
-static int64_t find_not_finite(lathe_scalar dtype, const unsigned char *data, int64_t count) {
-    int64_t i = 0;
-    if (dtype == LATHE_SCALAR_E4M3) {
-        for (uint64_t word; i + 8 <= count; i += 8) { /* gigabytes of them: eight at once */
-            memcpy(&word, data + i, sizeof word);
-            if (((word & 0x7f7f7f7f7f7f7f7full) + 0x0101010101010101ull) & 0x8080808080808080ull)
-                break;
-        }
-        while (i < count && (data[i] & 0x7f) != 0x7f)
-            ++i;
-    } else if (dtype == LATHE_SCALAR_F32)
-        for (; i < count; ++i) {
-            uint32_t word;
-            memcpy(&word, data + 4 * i, sizeof word);
-            if ((word & 0x7fffffffu) >= 0x7f800000u)
-                break;
-        }
-    else
-        i = count;
-    return i;
-}
-
 static void check_numbers(verdict *v, const lathe_step_source *s, const lathe_safetensor *t) {
     const int64_t count = lathe_step_shape_count(&s->shape, 0) / lathe_weights_parts(s);
-    const int64_t i = find_not_finite(s->dtype, t->data, count);
+    const lathe_numbers wanted = lathe_numbers_of(s);
+    if (!lathe_numbers_are_checked_first(s->dtype, count))
+        return; /* by who reads them: each rank looks at its own bytes */
+    const int64_t i = lathe_numbers_find_bad(s->dtype, wanted, t->data, count);
     if (i < count)
-        add_line(v, "%s: tensor '%s' is not finite at element %lld", t->file, t->name,
-                 (long long)i);
+        add_line(v, "%s: tensor '%s' is not %s at element %lld", t->file, t->name,
+                 lathe_numbers_name(wanted), (long long)i);
 }
 
 /* A number may be written as a list of one. */
@@ -187,25 +159,11 @@ static void check_unexpected(verdict *v, const lathe_step_checkpoint *c) {
     }
 }
 
-/* The end of the list where not all of it fits. */
-static void close_list(verdict *v, int64_t shown) {
-    if (v->wrong > shown && v->length + 40 < v->size)
-        snprintf(v->message + v->length, v->size - v->length, "\n(and %lld more)",
-                 (long long)(v->wrong - shown));
-}
-
-static int64_t count_lines(const verdict *v) {
-    int64_t lines = 0; /* the first is no finding */
-    for (size_t i = 0; i < v->length; ++i)
-        lines += v->message[i] == '\n';
-    return lines;
-}
-
 lathe_status lathe_checkpoint_check(const lathe_step_table *table,
                                     const lathe_safetensors *checkpoint, char *message,
                                     size_t size) {
     const lathe_step_checkpoint *c = &table->checkpoint;
-    verdict v = {.checkpoint = checkpoint, .message = message, .size = size > 40 ? size - 40 : 0};
+    verdict v = {.checkpoint = checkpoint};
     size_t most = 1;
     for (int w = 0; w < table->weight_count; ++w)
         for (int s = 0; s < table->weights[w].source_count; ++s)
@@ -216,8 +174,7 @@ lathe_status lathe_checkpoint_check(const lathe_step_table *table,
         snprintf(message, size, "no memory to compare the checkpoint");
         return LATHE_NO_MEMORY;
     }
-    if (size > 0)
-        message[0] = 0;
+    lathe_findings_open(&v.wrong, message, size);
     check_weights(&v, table);
     if (c->known)
         check_unexpected(&v, c);
@@ -225,7 +182,6 @@ lathe_status lathe_checkpoint_check(const lathe_step_table *table,
         lathe_checkpoint_record_check(lathe_safetensors_folder(checkpoint), &c->records[i],
                                       add_text, &v);
     free(v.read);
-    v.size = size;
-    close_list(&v, count_lines(&v));
-    return v.wrong ? LATHE_INVALID : LATHE_OK;
+    lathe_findings_close(&v.wrong);
+    return v.wrong.count ? LATHE_INVALID : LATHE_OK;
 }

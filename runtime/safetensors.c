@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "findings.h"
+
 #define HEADER_LIMIT 100000000u
 #define INDEX_NAME "model.safetensors.index.json"
 #define SINGLE_NAME "model.safetensors"
@@ -26,6 +28,7 @@ typedef struct {
     json_t *header;
     lathe_safetensor *tensors; /* in the order of their data */
     size_t count;
+    bool intact;
 } shard;
 
 struct lathe_safetensors {
@@ -34,8 +37,8 @@ struct lathe_safetensors {
     size_t shard_count;
     const lathe_safetensor **tensors; /* by name */
     size_t count;
-    char *message;
-    size_t size;
+    lathe_findings *wrong; /* while it is opened */
+    lathe_status status;   /* of the first that is */
 };
 
 static const struct {
@@ -47,14 +50,17 @@ static const struct {
     {"F32", 4},  {"F64", 8}, {"I64", 8}, {"U64", 8},
 };
 
+/* One more thing that is wrong; what can be looked at behind it still is. */
 __attribute__((format(printf, 4, 5))) static lathe_status
 refuse(lathe_safetensors *c, lathe_status status, const char *where, const char *format, ...) {
-    char text[600];
+    char text[1200];
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    snprintf(c->message, c->size, "%s: %s", where, text);
+    lathe_findings_add(c->wrong, "%s: %s", where, text);
+    if (c->status == LATHE_OK)
+        c->status = status;
     return status;
 }
 
@@ -165,21 +171,25 @@ static int compare_data(const void *a, const void *b) {
 /* The tensors must tile the data exactly. */
 static lathe_status check_tiling(lathe_safetensors *c, shard *s, size_t data_start) {
     const unsigned char *at = s->map + data_start;
+    const char *last = NULL; /* that ends at `at` */
+    lathe_status status = LATHE_OK;
     qsort(s->tensors, s->count, sizeof *s->tensors, compare_data);
     for (size_t i = 0; i < s->count; ++i) {
         const lathe_safetensor *t = &s->tensors[i];
-        if (t->data < at)
-            return refuse(c, LATHE_INVALID, s->path, "tensor '%s' overlaps '%s'", t->name,
-                          s->tensors[i - 1].name);
+        if (t->data < at && last)
+            status = refuse(c, LATHE_INVALID, s->path, "tensor '%s' overlaps '%s'", t->name, last);
         if (t->data > at)
-            return refuse(c, LATHE_INVALID, s->path, "a hole of %zu bytes before tensor '%s'",
-                          (size_t)(t->data - at), t->name);
-        at += t->bytes;
+            status = refuse(c, LATHE_INVALID, s->path, "a hole of %zu bytes before tensor '%s'",
+                            (size_t)(t->data - at), t->name);
+        if (t->data + t->bytes >= at) {
+            at = t->data + t->bytes;
+            last = t->name;
+        }
     }
     if (at != s->map + s->bytes)
-        return refuse(c, LATHE_INVALID, s->path, "%zu bytes belong to no tensor",
-                      (size_t)(s->map + s->bytes - at));
-    return LATHE_OK;
+        status = refuse(c, LATHE_INVALID, s->path, "%zu bytes belong to no tensor",
+                        (size_t)(s->map + s->bytes - at));
+    return status;
 }
 
 static lathe_status parse_header(lathe_safetensors *c, shard *s, size_t *data_start) {
@@ -217,12 +227,16 @@ static lathe_status open_shard(lathe_safetensors *c, shard *s) {
     const char *name;
     json_t *entry;
     json_object_foreach(s->header, name, entry) {
-        status = parse_tensor(c, s, &s->tensors[s->count], name, entry, data_start);
-        if (status != LATHE_OK)
-            return status;
-        ++s->count;
+        const lathe_status one = parse_tensor(c, s, &s->tensors[s->count], name, entry, data_start);
+        if (one == LATHE_OK)
+            ++s->count;
+        else
+            status = one;
     }
-    return check_tiling(c, s, data_start);
+    if (status == LATHE_OK) /* without a tensor's place there are holes only */
+        status = check_tiling(c, s, data_start);
+    s->intact = status == LATHE_OK;
+    return status;
 }
 
 static int compare_names(const void *a, const void *b) {
@@ -245,21 +259,32 @@ static shard *add_shard(lathe_safetensors *c, char *path) {
     return s;
 }
 
+/* Every tensor of every file, each of them once. */
+static lathe_status collect(lathe_safetensors *c) {
+    size_t most = 1;
+    lathe_status status = LATHE_OK;
+    for (size_t i = 0; i < c->shard_count; ++i)
+        most += c->shards[i].count;
+    c->tensors = calloc(most, sizeof *c->tensors);
+    if (!c->tensors)
+        return refuse(c, LATHE_NO_MEMORY, c->folder, "no memory");
+    for (size_t i = 0; i < c->shard_count; ++i)
+        for (size_t n = 0; n < c->shards[i].count; ++n)
+            c->tensors[c->count++] = &c->shards[i].tensors[n];
+    qsort(c->tensors, c->count, sizeof *c->tensors, compare_names);
+    for (size_t i = 1; i < c->count; ++i)
+        if (strcmp(c->tensors[i - 1]->name, c->tensors[i]->name) == 0)
+            status = refuse(c, LATHE_INVALID, c->tensors[i - 1]->file, "tensor '%s' is in %s, too",
+                            c->tensors[i]->name, c->tensors[i]->file);
+    return status;
+}
+
 static lathe_status open_single(lathe_safetensors *c, const char *path) {
     shard *s = add_shard(c, strdup(path));
     if (!s)
         return refuse(c, LATHE_NO_MEMORY, path, "no memory");
     const lathe_status status = open_shard(c, s);
-    if (status != LATHE_OK)
-        return status;
-    c->tensors = calloc(s->count + 1, sizeof *c->tensors);
-    if (!c->tensors)
-        return refuse(c, LATHE_NO_MEMORY, path, "no memory");
-    for (size_t i = 0; i < s->count; ++i)
-        c->tensors[i] = &s->tensors[i];
-    c->count = s->count;
-    qsort(c->tensors, c->count, sizeof *c->tensors, compare_names);
-    return LATHE_OK;
+    return status == LATHE_OK ? collect(c) : status;
 }
 
 static shard *find_shard(lathe_safetensors *c, const char *name) {
@@ -269,53 +294,42 @@ static shard *find_shard(lathe_safetensors *c, const char *name) {
     return NULL;
 }
 
-/* Opens every file that the map names, once each. A name that leaves the folder is refused. */
-static lathe_status open_shards(lathe_safetensors *c, const char *index, const char *folder,
-                                json_t *map) {
+/* The file that the map names for a tensor, opened once. A name that leaves the folder is refused.
+ */
+static lathe_status open_named(lathe_safetensors *c, const char *index, const char *folder,
+                               const char *tensor, const char *name) {
+    if (!name || !*name || strchr(name, '/') || name[0] == '.')
+        return refuse(c, LATHE_INVALID, index, "tensor '%s': a file name without folders is wanted",
+                      tensor);
+    if (find_shard(c, name))
+        return LATHE_OK;
+    shard *s = add_shard(c, join_path(folder, name));
+    return s ? open_shard(c, s) : refuse(c, LATHE_NO_MEMORY, index, "no memory");
+}
+
+/* What the map says, of the files that are whole. */
+static lathe_status check_map(lathe_safetensors *c, const char *index, json_t *map) {
     const char *tensor;
     json_t *file;
+    lathe_status status = LATHE_OK;
     json_object_foreach(map, tensor, file) {
         const char *name = json_string_value(file);
-        if (!name || !*name || strchr(name, '/') || name[0] == '.')
-            return refuse(c, LATHE_INVALID, index,
-                          "tensor '%s': a file name without folders is wanted", tensor);
-        if (find_shard(c, name))
-            continue;
-        shard *s = add_shard(c, join_path(folder, name));
-        if (!s)
-            return refuse(c, LATHE_NO_MEMORY, index, "no memory");
-        const lathe_status status = open_shard(c, s);
-        if (status != LATHE_OK)
-            return status;
+        const shard *s = name ? find_shard(c, name) : NULL;
+        if (s && s->intact && !json_object_get(s->header, tensor))
+            status = refuse(c, LATHE_INVALID, index, "tensor '%s' is not in %s", tensor, s->name);
     }
-    return LATHE_OK;
+    return status;
 }
 
-static const lathe_safetensor *find_in_shard(const shard *s, const char *name) {
-    /* The headers are small next to the tensors, and jansson has hashed them. */
-    if (!json_object_get(s->header, name))
-        return NULL;
-    for (size_t i = 0; i < s->count; ++i)
-        if (strcmp(s->tensors[i].name, name) == 0)
-            return &s->tensors[i];
-    return NULL;
-}
-
-static lathe_status collect(lathe_safetensors *c, const char *index, json_t *map) {
-    const char *name;
+static lathe_status open_files(lathe_safetensors *c, const char *index, const char *folder,
+                               json_t *map) {
+    const char *tensor;
     json_t *file;
-    c->tensors = calloc(json_object_size(map) + 1, sizeof *c->tensors);
-    if (!c->tensors)
-        return refuse(c, LATHE_NO_MEMORY, index, "no memory");
-    json_object_foreach(map, name, file) {
-        const shard *s = find_shard(c, json_string_value(file));
-        const lathe_safetensor *t = find_in_shard(s, name);
-        if (!t)
-            return refuse(c, LATHE_INVALID, index, "tensor '%s' is not in %s", name, s->name);
-        c->tensors[c->count++] = t;
-    }
-    qsort(c->tensors, c->count, sizeof *c->tensors, compare_names);
-    return LATHE_OK;
+    json_object_foreach(map, tensor, file)(void)
+        open_named(c, index, folder, tensor, json_string_value(file));
+    (void)check_map(c, index, map);
+    (void)collect(c);
+    return c->status;
 }
 
 static lathe_status open_index(lathe_safetensors *c, const char *path, const char *folder) {
@@ -329,9 +343,7 @@ static lathe_status open_index(lathe_safetensors *c, const char *path, const cha
     if (!json_is_object(map))
         status = refuse(c, LATHE_INVALID, path, "no object 'weight_map'");
     if (status == LATHE_OK)
-        status = open_shards(c, path, folder, map);
-    if (status == LATHE_OK)
-        status = collect(c, path, map);
+        status = open_files(c, path, folder, map);
     json_decref(index);
     return status;
 }
@@ -382,10 +394,12 @@ lathe_status lathe_safetensors_open(const char *path, lathe_safetensors **checkp
         snprintf(message, size, "%s: no memory", path);
         return LATHE_NO_MEMORY;
     }
-    c->message = message;
-    c->size = size;
+    lathe_findings wrong;
+    lathe_findings_open(&wrong, message, size);
+    c->wrong = &wrong;
     const lathe_status status = open_any(c, path);
-    c->message = NULL;
+    c->wrong = NULL;
+    lathe_findings_close(&wrong);
     if (status != LATHE_OK) {
         lathe_safetensors_close(c);
         return status;

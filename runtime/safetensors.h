@@ -2,7 +2,8 @@
  * A checkpoint in safetensors files: one file, or several named by model.safetensors.index.json.
  * Files are mapped, not read; a tensor's data is valid until the checkpoint is closed. Headers and
  * the index are untrusted: dtype, shape, offsets, order, names and file names are all checked
- * before a tensor can be found. */
+ * before a tensor can be found, and a tensor may be in one file only. Tensors that an index leaves
+ * out are found too. */
 #ifndef LATHE_SAFETENSORS_H
 #define LATHE_SAFETENSORS_H
 
@@ -23,7 +24,7 @@ typedef struct {
 } lathe_safetensor;
 
 /* Opens `path`: a folder with an index or with one model.safetensors, an index file, or one
- * safetensors file. */
+ * safetensors file. On failure `message` lists all that is wrong; the status is the first's. */
 LATHE_CHECKED lathe_status lathe_safetensors_open(const char *path, lathe_safetensors **checkpoint,
                                                   char *message, size_t size);
 void lathe_safetensors_close(lathe_safetensors *checkpoint);

@@ -32,7 +32,9 @@ typedef struct {
     lathe_weight_reader reader;
 } lathe_weights;
 
-/* Reads from an open checkpoint. The reader is valid as long as the checkpoint. */
+/* Reads from an open checkpoint. The reader is valid as long as the checkpoint. Elements of bf16
+ * matrices too wide for lathe_checkpoint_check are looked at here: LATHE_INVALID where one is not
+ * finite. */
 lathe_weight_reader lathe_weights_checkpoint(lathe_safetensors *checkpoint);
 
 /* Fills weight number `weight` for `layer` (-1: not per layer) in the rank's local shape. */

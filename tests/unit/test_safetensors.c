@@ -133,6 +133,57 @@ Test(safetensors, a_bad_index_is_refused) {
                          "'z' is not in a.safetensors");
 }
 
+/* c in two files; z in neither; d in one that the index does not name for it. */
+Test(safetensors, all_that_is_wrong_is_listed) {
+    lathe_safetensors *c;
+    static const char two[] = "{\"c\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+                              "\"d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}";
+    static const char wrong[] = "{\"e\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,1]},"
+                                "\"f\":{\"dtype\":\"X8\",\"shape\":[1],\"data_offsets\":[1,2]}}";
+    static const char apart[] = "{\"g\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+                                "\"h\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]},"
+                                "\"i\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[5,6]}}";
+    static const char *const words[] = {
+        "/absent.safetensors: No such file",
+        "/wrong.safetensors: tensor 'e': dtype and shape ask for 2 bytes",
+        "/wrong.safetensors: tensor 'f': unknown dtype 'X8'",
+        "/apart.safetensors: tensor 'h' overlaps 'g'",
+        "/apart.safetensors: a hole of 2 bytes before tensor 'i'",
+        "index.json: tensor 'z' is not in one.safetensors",
+        "tensor 'c' is in ",
+    };
+    put_file("one.safetensors", two, sizeof two - 1, 2);
+    put_file("two.safetensors", two, sizeof two - 1, 2);
+    put_file("wrong.safetensors", wrong, sizeof wrong - 1, 2);
+    put_file("apart.safetensors", apart, sizeof apart - 1, 6);
+    put_text("model.safetensors.index.json",
+             "{\"weight_map\":{\"c\":\"one.safetensors\",\"z\":\"one.safetensors\",\"d\":"
+             "\"two.safetensors\",\"e\":\"wrong.safetensors\",\"g\":\"apart.safetensors\","
+             "\"y\":\"absent.safetensors\"}}");
+    cr_assert_eq(lathe_safetensors_open(folder, &c, message, sizeof message), LATHE_INVALID);
+    int lines = 1;
+    for (const char *p = message; *p; ++p)
+        lines += *p == '\n';
+    cr_assert_eq(lines, 8, "%s", message); /* c and d are both twice there */
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; ++i)
+        cr_assert(strstr(message, words[i]), "'%s' lacks '%s'", message, words[i]);
+    char few[260];
+    cr_assert_eq(lathe_safetensors_open(folder, &c, few, sizeof few), LATHE_INVALID);
+    cr_assert(strstr(few, " more)"), "%s", few);
+    cr_assert_lt(strlen(few), sizeof few);
+}
+
+Test(safetensors, a_tensor_that_the_index_leaves_out_is_found) {
+    lathe_safetensors *c;
+    put_file("a.safetensors", "{" A "," B "}", strlen("{" A "," B "}"), 16);
+    put_text("model.safetensors.index.json", "{\"weight_map\":{\"a\":\"a.safetensors\"}}");
+    cr_assert_eq(lathe_safetensors_open(folder, &c, message, sizeof message), LATHE_OK, "%s",
+                 message);
+    cr_assert_not_null(lathe_safetensors_find(c, "b"));
+    cr_assert_eq(lathe_safetensors_count(c), 2);
+    lathe_safetensors_close(c);
+}
+
 Test(safetensors, a_bad_header_is_refused) {
     expect_refused("", 0, "header");
     expect_refused("[]", 0, "no JSON object");
