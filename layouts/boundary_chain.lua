@@ -78,6 +78,6 @@ end
 
 return layout "boundary_chain" {
     doc = "Dependent attention boundaries and nothing else",
-    deployments = { serve(2), serve(2, "nccl"), serve(4), serve(8) },
+    deployments = { serve(2), serve(4), serve(8), serve(2, "nccl"), serve(4, "nccl"), serve(8, "nccl") },
     model = build,
 }

@@ -8,14 +8,16 @@ local size = {
     vocab = 202048, window = 2048, full = { 1, 3 }, bf16 = { 0, 3 },
 }
 
-local function serve(tp)
-    return deployment { tp = tp, max_context = 33024, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } }, aux = { 2 },
-                        set = { head = true }, provide = muse_spark.providers { tp = tp, splits = 1 } }
+local function serve(tp, name)
+    local packed, by_nccl = tp >= 8, name == "nccl"
+    return deployment { tp = tp, name = name, max_context = 33024, variants = { { 1, 1 }, { 1, 8 }, { 4, 8 } }, aux = { 2 },
+                        set = { head = true, packed = packed, by_nccl = by_nccl },
+                        provide = muse_spark.providers { tp = tp, splits = 1, packed = packed, by_nccl = by_nccl } }
 end
 
 return layout "muse_spark_slice" {
     doc = "One layer of each kind of Muse Spark Open at full width",
-    deployments = { serve(1), serve(2) },
+    deployments = { serve(1), serve(2), serve(4), serve(8), serve(2, "nccl"), serve(4, "nccl"), serve(8, "nccl") },
     model = function(d)
         return muse_spark.build(size, d)
     end,

@@ -203,11 +203,11 @@ static void judge(int *diverged, Mailbox *mailbox) {
     const Exchange e = lamport_open(mailbox, reinterpret_cast<u64 *>(dynamic_shared()));
     if (thread_id() != 0)
         return;
-    diverged[0] = lamport_diverged(e, 1, 0, 0);
+    diverged[0] = lamport_diverged(mailbox, 1, 0, 0);
     send(e, 2);
-    diverged[1] = lamport_diverged(e, 1, 0, 0);
+    diverged[1] = lamport_diverged(mailbox, 1, 0, 0);
     send(e, 1);
-    diverged[2] = lamport_diverged(e, 1, 0, 0);
+    diverged[2] = lamport_diverged(mailbox, 1, 0, 0);
 }
 
 static void check_judgement() {

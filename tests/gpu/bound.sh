@@ -12,9 +12,9 @@ if [ "${1:-}" = prepare ]; then
     rm -rf "$unbounded"
     cp -R "$bounded" "$unbounded"
     header=$unbounded/templates/collective/lamport.cuh
-    sed 's/^    if (peer_load4(e.mailbox->abort) != 0)$/    return false;\n&/' "$header" >"$header.new"
+    sed 's/^    if (peer_load4(m->abort) != 0)$/    return 1;\n&/' "$header" >"$header.new"
     if cmp -s "$header" "$header.new"; then
-        echo "bound.sh: lamport_give_up() does not look as it did" >&2
+        echo "bound.sh: lamport_patience() does not look as it did" >&2
         exit 2
     fi
     mv "$header.new" "$header"

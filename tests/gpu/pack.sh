@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds, on a machine without a GPU, what the scripts of this folder need on one with a GPU but without Lua, jansson, xxHash and
 # Boost: the program without libclang, its shared libraries, generated directories and their cubins, in build-gpu/. PARTS: for which
-# of them (check pair bench engine).
+# of them (check many bench engine); RANKS: how many ranks many.sh will have.
 set -eu
 cd "$(dirname "$0")/../.."
 pack=build-gpu
@@ -32,7 +32,7 @@ add_host() {
     cc -std=c17 -Wall -Wextra -Werror -Iruntime "-I$cuda/include" "$pack/step.c" "$pack/lib/liblathe.so" \
         "-Wl,-rpath-link,$pack/lib" "-L$cuda/lib64/stubs" -lcuda -o "$pack/step"
 }
-for part in ${PARTS:-check pair bench engine}; do
+for part in ${PARTS:-check many bench engine}; do
     case $part in
     check)
         add muse_spark_tiny 1
@@ -40,16 +40,21 @@ for part in ${PARTS:-check pair bench engine}; do
         add cases/mini 1
         add attention_block 2
         ;;
-    pair)
-        add attention_block 2
-        add attention_block 2 publish
-        add attention_block 2 nccl
-        add muse_spark_tiny 2
-        add muse_spark_tiny 2 ep
-        add muse_spark_tiny 2 nccl
-        add muse_spark_slice 2
-        add boundary_chain 2
-        add boundary_chain 2 nccl
+    many)
+        ranks=${RANKS:-2}
+        if [ "$ranks" = 2 ]; then # these show kinds of exchange, not numbers of ranks
+            add attention_block 2 publish
+            add attention_block 2 nccl
+            add muse_spark_tiny 2 nccl
+        fi
+        [ "$ranks" -gt 4 ] || add attention_block "$ranks"
+        add muse_spark_tiny "$ranks"
+        add muse_spark_tiny "$ranks" ep
+        for deployment in "" nccl; do
+            add muse_spark_slice "$ranks" "$deployment"
+            add boundary_chain "$ranks" "$deployment"
+        done
+        add muse_spark "$ranks"
         ;;
     bench) # what it times stands in generated/ already
         cp -R generated/muse_spark-tp8-sm_90a "$pack/generated/"

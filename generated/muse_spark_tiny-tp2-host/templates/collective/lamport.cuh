@@ -148,28 +148,32 @@ __device__ __forceinline__ bool lamport_arrived(u32x4 packet) {
     return packet.x != kEmpty && packet.y != kEmpty && packet.z != kEmpty && packet.w != kEmpty;
 }
 
+/* Where packets of rank `source` in `epoch` lie on this rank; for what happens once, since it reads
+ * the mailbox anew. */
+__device__ __forceinline__ const u8 *lamport_own_slot(const Mailbox *m, u32 source, u32 epoch) {
+    return m->base[m->rank] + (static_cast<u64>(epoch % 3u) * m->world + source) * m->slot_bytes;
+}
+
 /* Whether `peer` has sent packets of another exchange and not of this one: the ranks count
  * differently. A peer that is only late has left its other two slots empty, or else, where it came
  * at the last moment, has sent this exchange's before the next one's. */
-__device__ __forceinline__ bool lamport_diverged(const Exchange &e, u32 epoch, u64 offset,
+__device__ __forceinline__ bool lamport_diverged(const Mailbox *m, u32 epoch, u64 offset,
                                                  u32 peer) {
-    const u32x4 next = peer_load16(lamport_slot(e, e.rank, peer, epoch + 1) + offset);
-    const u32x4 last = peer_load16(lamport_slot(e, e.rank, peer, epoch + 2) + offset);
+    const u32x4 next = peer_load16(lamport_own_slot(m, peer, epoch + 1) + offset);
+    const u32x4 last = peer_load16(lamport_own_slot(m, peer, epoch + 2) + offset);
     if (!lamport_arrived(next) && !lamport_arrived(last))
         return false;
     peer_fence(); /* keep: the look below must not run ahead of those above */
-    return !lamport_arrived(peer_load16(lamport_slot(e, e.rank, peer, epoch) + offset));
+    return !lamport_arrived(peer_load16(lamport_own_slot(m, peer, epoch) + offset));
 }
 
 /* Gives the exchange up: records who was missing where the host sees it, flag last (1: missing, 2:
  * at another exchange), then tells the peers. Only the first thread of the rank to give up does so;
  * where a peer gave up first, its record lies behind the abort word. */
-__device__ __forceinline__ void lamport_abandon(const Exchange &e, u32 epoch, u64 offset,
-                                                u32 peer) {
-    const Mailbox *const m = e.mailbox;
+__device__ __forceinline__ void lamport_abandon(const Mailbox *m, u32 epoch, u64 offset, u32 peer) {
     if (gpu_atomic_or(m->abort, 1u) != 0)
         return;
-    const u32 flag = lamport_diverged(e, epoch, offset, peer) ? 2u : 1u;
+    const u32 flag = lamport_diverged(m, epoch, offset, peer) ? 2u : 1u;
     u32 *const fault =
         reinterpret_cast<u32 *>(m->fault); /* the low halves; the high ones stay zero */
     peer_store4(fault + 2, peer);
@@ -178,28 +182,33 @@ __device__ __forceinline__ void lamport_abandon(const Exchange &e, u32 epoch, u6
     peer_fence(); /* keep: the host may look while the kernel runs, which no test on the emulator
                      does */
     peer_store4(fault, flag);
-    const u32x4 record = {peer | flag << 16, m->exchange, epoch, e.rank};
-    for (u32 to = 0; to < e.world; to++)
-        if (to != e.rank)
+    const u32x4 record = {peer | flag << 16, m->exchange, epoch, m->rank};
+    for (u32 to = 0; to < m->world; to++)
+        if (to != m->rank)
             peer_store16(m->peer_abort[to] + 4, record);
     peer_fence(); /* keep: as above */
-    for (u32 to = 0; to < e.world; to++)
-        if (to != e.rank)
+    for (u32 to = 0; to < m->world; to++)
+        if (to != m->rank)
             peer_store4(m->peer_abort[to], 1u);
 }
 
-/* Whether to stop waiting for `peer`. `start` is the time of the first call; 0 before it. */
-__device__ __forceinline__ bool lamport_give_up(const Exchange &e, u32 epoch, u64 offset, u32 peer,
-                                                u64 *start) {
-    if (peer_load4(e.mailbox->abort) != 0)
-        return true;
+constexpr u64 kGaveUp = ~0ull;
+
+/* Whether to wait on for `peer`: kGaveUp, else the time of the first such question, which the next
+ * one brings along (`start`; 0 with the first). A function of its own, of few plain arguments:
+ * inlined, it and lamport_abandon() are 4 KB of code between the last look for a packet and the use
+ * of what came, whose fetch every exchange would pay for. */
+__device__ __noinline__ u64 lamport_patience(const Mailbox *m, u32 epoch, u64 offset, u32 peer,
+                                             u64 start) {
+    if (peer_load4(m->abort) != 0)
+        return kGaveUp;
     const u64 now = clock_ns();
-    if (*start == 0)
-        *start = now;
-    if (now - *start <= e.mailbox->timeout_ns)
-        return false;
-    lamport_abandon(e, epoch, offset, peer);
-    return true;
+    if (start == 0)
+        return now;
+    if (now - start <= m->timeout_ns)
+        return start;
+    lamport_abandon(m, epoch, offset, peer);
+    return kGaveUp;
 }
 
 /* Where packet `i` of several is, by their places: from `hole` on, one place is left out. */
@@ -243,7 +252,9 @@ __device__ __forceinline__ void lamport_take(const Exchange &e, u32 epoch, u64 o
         if (missing == kEmpty)
             break;
         const u32 place = lamport_place(missing, hole);
-        if (lamport_give_up(e, epoch, offset + place * bytes, first + place * ranks, &start))
+        start = lamport_patience(e.mailbox, epoch, offset + place * bytes, first + place * ranks,
+                                 start);
+        if (start == kGaveUp)
             break;
         poll_pause();
     }

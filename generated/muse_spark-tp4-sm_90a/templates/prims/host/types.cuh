@@ -9,6 +9,7 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
+#define __noinline__ inline
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
 

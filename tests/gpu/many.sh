@@ -1,13 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# On a machine with two H200s, after tests/gpu/pack.sh: two ranks as threads of one process and as processes of their own, by
-# mailboxes and by NCCL: checks, 10,000 steps whose bits must stay and be alike on both ranks, memcheck, a rank that is killed, and
+# On a machine of several GPUs, after `PARTS=many tests/gpu/pack.sh`: RANKS ranks (2 by default; the pack must be of as many) as
+# threads of one process and as processes of their own, by mailboxes and by NCCL: first what exchanges and the step cost, while
+# nothing else runs, then checks, 10,000 steps whose bits must stay and be alike on all ranks, memcheck, a rank that is killed, and
 # faults on purpose with steps after them. OUT (default build-gpu/out) receives the logs; the last lines are a table of verdicts.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 pack=build-gpu
 out=${OUT:-$pack/out}
 steps=${STEPS:-10000}
+tp=tp${RANKS:-2}
 mkdir -p "$out"
 export LD_LIBRARY_PATH=$PWD/$pack/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 # NCCL sums in the order of its algorithm, so that is pinned; multicast is never used.
@@ -100,32 +102,53 @@ faults() {
     fault "$1-nan" "$2" nan:1@2 'outputs identical, .* NaN on every rank after step 2' 0
 }
 
+# bench NAME DIRECTORY OPTIONS...: its table stands in the output too.
+bench() {
+    bench_name=$1
+    directory=$2
+    shift 2
+    [ -d "$pack/generated/$directory-sm_90a" ] || return 0
+    check "$bench_name" "$lathe" bench "$pack/generated/$directory-sm_90a" --cache "$pack/cache" "$@"
+    cat "$out/$bench_name.log"
+}
+
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 nvidia-smi topo -m 2>/dev/null
 echo "NCCL: ${LATHE_NCCL:-where the loader finds it}"
-for part in ${PARTS:-block publish nccl tiny ep tiny-nccl slice lost inject memcheck}; do
+for part in ${PARTS:-exchange step block publish nccl tiny ep tiny-nccl slice lost inject memcheck}; do
     case $part in
-    block) both block attention_block-tp2 ;;
-    publish) both publish attention_block-tp2-publish ;;
-    nccl) both nccl attention_block-tp2-nccl ;;
-    tiny) both tiny muse_spark_tiny-tp2 ;;
-    ep) both tiny-ep muse_spark_tiny-tp2-ep ;;
-    tiny-nccl) both tiny-nccl muse_spark_tiny-tp2-nccl ;;
+    exchange) # the boundary in a chain of its own; the tail and all others as what the layer by NCCL takes more
+        bench exchange-chain "boundary_chain-$tp" --layers 0 --step
+        bench exchange-chain-nccl "boundary_chain-$tp-nccl" --layers 0 --step
+        bench exchange-slice "muse_spark_slice-$tp" --layers 0 --kernel moe_route_sum
+        bench exchange-slice-nccl "muse_spark_slice-$tp-nccl" --layers 0 --step
+        ;;
+    step) # as many layers as fit with the weights that the experts' slices were cut from; then one rank of the same in loop-back
+        for loop in "" --rank-slice; do
+            bench "step$loop" "muse_spark-$tp" --layers "${LAYERS:-$((${RANKS:-2} * 6))}" --step --replays 300 --sets 3 $loop
+        done
+        ;;
+    block) both block attention_block-$tp ;;
+    publish) both publish attention_block-$tp-publish ;;
+    nccl) both nccl attention_block-$tp-nccl ;;
+    tiny) both tiny muse_spark_tiny-$tp ;;
+    ep) both tiny-ep muse_spark_tiny-$tp-ep ;;
+    tiny-nccl) both tiny-nccl muse_spark_tiny-$tp-nccl ;;
     slice) # full width; a cache of fewer tokens than the step allows
-        LIMIT=400 both slice muse_spark_slice-tp2 --variant 1x8 --context 2049 --pages 520
+        LIMIT=400 both slice muse_spark_slice-$tp --variant 1x8 --context 2049 --pages 520
         ;;
     lost)
-        kill_one lost-mailbox attention_block-tp2
-        kill_one lost-nccl attention_block-tp2-nccl
+        kill_one lost-mailbox attention_block-$tp
+        kill_one lost-nccl attention_block-$tp-nccl
         ;;
     inject)
-        faults inject attention_block-tp2
-        faults inject-publish attention_block-tp2-publish
-        faults inject-tiny muse_spark_tiny-tp2
-        fault inject-nccl attention_block-tp2-nccl lost:1@2 'rank 0: .*did not come within 0.3 s' 3
+        faults inject attention_block-$tp
+        faults inject-publish attention_block-$tp-publish
+        faults inject-tiny muse_spark_tiny-$tp
+        fault inject-nccl attention_block-$tp-nccl lost:1@2 'rank 0: .*did not come within 0.3 s' 3
         ;;
     memcheck) # everything is slow under it, so the ranks wait longer for each other
-        for directory in attention_block-tp2 muse_spark_tiny-tp2; do
+        for directory in attention_block-$tp muse_spark_tiny-$tp; do
             [ -d "$pack/generated/$directory-sm_90a" ] || continue
             check "memcheck-$directory" compute-sanitizer --tool memcheck --error-exitcode 9 "$lathe" run \
                 "$pack/generated/$directory-sm_90a" --device cuda --cache "$pack/cache" --timeout 60000
