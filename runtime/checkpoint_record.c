@@ -3,8 +3,10 @@
 #include "checkpoint_record.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,13 +32,25 @@ static void show(const json_t *value, char text[SHOWN]) {
     free(all);
 }
 
-static void report(const comparison *c, const char *path, const json_t *found,
-                   const json_t *wanted) {
-    char line[1200], f[SHOWN], w[SHOWN];
+/* One line of what differs: "config.json: text_config.head_dim: ..." */
+__attribute__((format(printf, 3, 4))) static void report(const comparison *c, const char *path,
+                                                         const char *format, ...) {
+    char line[1400];
+    const int used = snprintf(line, sizeof line, "%s: %.500s: ", c->file, path);
+    va_list list;
+    va_start(list, format);
+    if (used >= 0 && used < (int)sizeof line)
+        vsnprintf(line + used, sizeof line - (size_t)used, format, list);
+    va_end(list);
+    c->differs(c->context, line);
+}
+
+static void report_value(const comparison *c, const char *path, const json_t *found,
+                         const json_t *wanted) {
+    char f[SHOWN], w[SHOWN];
     show(found, f);
     show(wanted, w);
-    snprintf(line, sizeof line, "%s: %s: found %s, the layout says %s", c->file, path, f, w);
-    c->differs(c->context, line);
+    report(c, path, "found %s, the layout says %s", f, w);
 }
 
 static bool is_equal(const json_t *a, const json_t *b) {
@@ -54,42 +68,152 @@ static bool is_equal(const json_t *a, const json_t *b) {
     return json_equal(a, b);
 }
 
-static bool holds(const json_t *list, const json_t *item) {
-    for (size_t i = 0; i < json_array_size(list); ++i)
-        if (is_equal(json_array_get(list, i), item))
-            return true;
-    return false;
+/* What a field says that might as well not be there. */
+static bool is_nothing(const json_t *value) {
+    return !value || json_is_null(value) || json_is_false(value) ||
+           (json_is_number(value) && !(fabs(json_number_value(value)) > 0)) ||
+           (json_is_string(value) && !*json_string_value(value)) ||
+           (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0);
 }
 
-static void compare_includes(const comparison *c, const char *path, const json_t *found,
-                             const json_t *items) {
-    for (size_t i = 0; i < json_array_size(items); ++i)
-        if (!holds(found, json_array_get(items, i)))
-            report(c, path, found, json_array_get(items, i));
+/* Lists differ in their length, or in places: the first is shown, the others are counted. */
+static void compare_lists(const comparison *c, const char *path, const json_t *found,
+                          const json_t *wanted) {
+    const size_t count = json_array_size(wanted);
+    size_t first = count, wrong = 0;
+    char place[600];
+    if (!json_is_array(found)) {
+        report_value(c, path, found, wanted);
+        return;
+    }
+    if (json_array_size(found) != count) {
+        report(c, path, "found a list of %zu, the layout says one of %zu", json_array_size(found),
+               count);
+        return;
+    }
+    for (size_t i = 0; i < count; ++i)
+        if (!is_equal(json_array_get(found, i), json_array_get(wanted, i)) && ++wrong == 1)
+            first = i;
+    if (wrong == 0)
+        return;
+    char f[SHOWN], w[SHOWN];
+    show(json_array_get(found, first), f);
+    show(json_array_get(wanted, first), w);
+    snprintf(place, sizeof place, "%.500s[%zu]", path, first);
+    report(c, place, "found %s, the layout says %s (%zu of %zu differ)", f, w, wrong, count);
+}
+
+/* Whether an item of a list of modules means the module: a pattern, or a part of its name. */
+static bool means(const json_t *item, const char *module) {
+    char inside[600];
+    const char *pattern = json_string_value(item);
+    snprintf(inside, sizeof inside, "%.590s.", module);
+    return pattern && *pattern &&
+           (strstr(inside, pattern) || fnmatch(pattern, module, 0) == 0 ||
+            fnmatch(pattern, inside, 0) == 0);
+}
+
+static const json_t *find_item(const json_t *list, const char *module) {
+    for (size_t i = 0; i < json_array_size(list); ++i)
+        if (means(json_array_get(list, i), module))
+            return json_array_get(list, i);
+    return NULL;
+}
+
+/* `{"modules": [...], "without": [...]}`: a list whose items mean each of these, and none of those.
+ */
+static void compare_modules(const comparison *c, const char *path, const json_t *found,
+                            const json_t *wanted) {
+    const json_t *with = json_object_get(wanted, "modules");
+    const json_t *without = json_object_get(wanted, "without");
+    for (size_t i = 0; i < json_array_size(with); ++i) {
+        const char *module = json_string_value(json_array_get(with, i));
+        if (module && !find_item(found, module))
+            report(c, path, "found nothing that means \"%s\", the layout has it there", module);
+    }
+    for (size_t i = 0; i < json_array_size(without); ++i) {
+        const char *module = json_string_value(json_array_get(without, i));
+        const json_t *item = module ? find_item(found, module) : NULL;
+        if (item)
+            report(c, path, "found \"%.200s\", which means \"%s\"; the layout has it not there",
+                   json_string_value(item), module);
+    }
 }
 
 static void compare(const comparison *c, const char *path, const json_t *found,
-                    const json_t *wanted, int depth) {
-    const json_t *includes = json_object_get(wanted, "includes");
-    if (includes) {
-        compare_includes(c, path, found, includes);
-        return;
+                    const json_t *wanted, int depth);
+
+static bool matches_any(const json_t *patterns, const char *key) {
+    for (size_t i = 0; i < json_array_size(patterns); ++i) {
+        const char *pattern = json_string_value(json_array_get(patterns, i));
+        if (pattern && fnmatch(pattern, key, 0) == 0)
+            return true;
     }
-    if (!json_is_object(wanted) || depth == DEEPEST) {
-        if (!is_equal(found, wanted))
-            report(c, path, found, wanted);
+    return false;
+}
+
+static bool join_key(char *inner, size_t size, const char *path, const char *key) {
+    const int length = snprintf(inner, size, "%s%s%s", path, *path ? "." : "", key);
+    return length >= 0 && length < (int)size;
+}
+
+/* Fields that the layout does not name, where it says which those may be. */
+static void compare_others(const comparison *c, const char *path, const json_t *found,
+                           const json_t *wanted) {
+    const json_t *others = json_object_get(wanted, "others");
+    const char *key;
+    json_t *value;
+    if (!others)
         return;
+    json_object_foreach((json_t *)(uintptr_t)found, key, value) {
+        char inner[512], text[SHOWN];
+        if (json_object_get(wanted, key) || is_nothing(value) || matches_any(others, key))
+            continue;
+        show(value, text);
+        if (join_key(inner, sizeof inner, path, key))
+            report(c, inner, "found %s, the layout does not know this field", text);
+        else
+            report(c, path, "found a field with a name too long");
     }
+}
+
+static void compare_objects(const comparison *c, const char *path, const json_t *found,
+                            const json_t *wanted, int depth) {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)wanted, key, value) {
         char inner[512];
-        const int length = snprintf(inner, sizeof inner, "%s%s%s", path, *path ? "." : "", key);
-        if (length >= (int)sizeof inner) /* too deep to be named: the whole is reported */
-            report(c, path, found, wanted);
+        if (strcmp(key, "others") == 0)
+            continue;
+        if (!join_key(inner, sizeof inner, path, key)) /* too deep to be named: the whole */
+            report_value(c, path, found, wanted);
         else
             compare(c, inner, json_object_get(found, key), value, depth + 1);
     }
+    compare_others(c, path, found, wanted);
+}
+
+static void compare(const comparison *c, const char *path, const json_t *found,
+                    const json_t *wanted, int depth) {
+    const json_t *optional = json_object_get(wanted, "optional");
+    if (optional && (!found || json_is_null(found)))
+        return;
+    if (json_object_get(wanted, "nothing")) {
+        char text[SHOWN];
+        show(found, text);
+        if (!is_nothing(found))
+            report(c, path, "found %s, the layout says nothing", text);
+    } else if (optional)
+        compare(c, path, found, optional, depth);
+    else if (json_object_get(wanted, "modules"))
+        compare_modules(c, path, found, wanted);
+    else if (json_is_array(wanted))
+        compare_lists(c, path, found, wanted);
+    else if (json_is_object(wanted) && depth < DEEPEST)
+        compare_objects(c, path, found, wanted, depth);
+    else if (!is_equal(found, wanted))
+        report_value(c, path, found, wanted);
 }
 
 static json_t *read_record(const comparison *c, const char *path) {
@@ -130,9 +254,10 @@ void lathe_checkpoint_record_check(const char *folder, const lathe_step_record *
     json_decref(wanted);
 }
 
-/* `{"includes": [...]}` becomes the list. Takes the reference. */
+/* As a checkpoint has it: a list of modules is its names, what may be left out is. Takes the
+ * reference. */
 static json_t *fill_in(json_t *value) {
-    json_t *list = json_object_get(value, "includes");
+    json_t *list = json_object_get(value, "modules");
     if (list) {
         json_incref(list);
         json_decref(value);
@@ -141,8 +266,13 @@ static json_t *fill_in(json_t *value) {
     const char *key;
     json_t *inner;
     void *next;
-    json_object_foreach_safe(value, next, key, inner)
-        json_object_set_new(value, key, fill_in(json_incref(inner)));
+    json_object_del(value, "others");
+    json_object_foreach_safe(value, next, key, inner) {
+        if (json_object_get(inner, "optional") || json_object_get(inner, "nothing"))
+            json_object_del(value, key);
+        else
+            json_object_set_new(value, key, fill_in(json_incref(inner)));
+    }
     return value;
 }
 

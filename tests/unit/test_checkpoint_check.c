@@ -108,13 +108,68 @@ Test(checkpoint_check, every_field_that_differs_is_named) {
     edit("config.json", "\"rope_theta\": 500000.0", "\"rope_theta\": 10000");
     edit("hf_quant_config.json", "\"group_size\": 16", "\"group_size\": 32");
     edit("hf_quant_config.json", "layers.3.", "layers.2.");
-    WRONG(7, "config.json: text_config.hidden_size: found 129, the layout says 128",
+    WRONG(9, "config.json: text_config.hidden_size: found 129, the layout says 128",
           "config.json: text_config.post_norm_eps: found nothing, the layout says 1e-8",
-          "text_config.layer_types: found [\"sliding_attention\",\"chunked_attention\"",
+          "text_config.post_norm_epsilon: found 1e-8, the layout does not know this field",
+          "text_config.layer_types[1]: found \"chunked_attention\", the layout says "
+          "\"full_attention\" (1 of 4 differ)",
           "qk_scale_factor: found 5.47301",
           "text_config.rope_parameters.rope_theta: found 10000, the layout says",
           "quantization.group_size: found 32, the layout says 16",
-          "the layout says \"model.language_model.layers.3.mlp.experts*\"");
+          "quantization.exclude_modules: found nothing that means "
+          "\"model.language_model.layers.3.mlp.experts\", the layout has it there",
+          "quantization.exclude_modules: found \"model.language_model.layers.2.mlp.experts*\", "
+          "which means \"model.language_model.layers.2.mlp.experts\"; the layout has it not there");
+}
+
+Test(checkpoint_check, fields_that_would_change_the_mathematics_are_named) {
+    edit("config.json", "\"head_dim\": 32",
+         "\"head_dim\": 32, \"attention_bias\": true, \"swiglu_limit\": 7.0, \"n_group\": 8, "
+         "\"hidden_act\": \"gelu\", \"attn_temperature_tuning\": true");
+    edit("config.json", "\"rope_type\"", "\"factor\": 8.0, \"rope_type\"");
+    edit("config.json", "\"torch_dtype\"",
+         "\"quantization_config\": {\"kv_cache_scheme\": {\"num_bits\": 8}}, \"torch_dtype\"");
+    edit("config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+    edit("hf_quant_config.json", "\"kv_cache_quant_algo\": null",
+         "\"kv_cache_quant_algo\": \"FP8\", \"pre_quant_scale\": true");
+    edit("hf_quant_config.json", "\"lm_head\",", "\"lm_head\", \"*.layers.1.mlp*\",");
+    WRONG(11, "text_config.attention_bias: found true, the layout says false",
+          "text_config.swiglu_limit: found 7.0, the layout does not know this field",
+          "text_config.n_group: found 8, the layout says 1",
+          "text_config.hidden_act: found \"gelu\", the layout says \"silu\"",
+          "text_config.attn_temperature_tuning: found true, the layout does not know this field",
+          "text_config.rope_parameters.factor: found 8.0, the layout does not know this field",
+          "quantization_config.kv_cache_scheme: found {\"num_bits\":8}, the layout says nothing",
+          "config.json: tie_word_embeddings: found true, the layout says false",
+          "quantization.kv_cache_quant_algo: found \"FP8\", the layout says nothing",
+          "quantization.pre_quant_scale: found true, the layout does not know this field",
+          "quantization.exclude_modules: found \"*.layers.1.mlp*\", which means "
+          "\"model.language_model.layers.1.mlp.experts\"; the layout has it not there");
+}
+
+Test(checkpoint_check, fields_that_change_nothing_pass) {
+    edit("config.json", "\"head_dim\": 32",
+         "\"head_dim\": 32, \"attention_bias\": false, \"swiglu_limit\": null, \"n_group\": 1, "
+         "\"hidden_act\": \"silu\", \"rope_scaling\": null, \"num_kv_shared_layers\": 0, "
+         "\"initializer_range\": 0.02, \"model_type\": \"muse_spark_text\", \"bos_token_id\": 1, "
+         "\"max_position_embeddings\": 1048576, \"_attn_implementation\": \"sdpa\"");
+    edit("config.json", "\"torch_dtype\"",
+         "\"vision_config\": {\"layers\": 50}, \"quantization_config\": {\"quant_algo\": "
+         "\"NVFP4\"}, \"torch_dtype\"");
+    edit("hf_quant_config.json", "\"lm_head\",",
+         "\"lm_head*\", \"model.language_model.layers.1.self_attn*\", \"vision_tower*\",");
+    edit("hf_quant_config.json", "\"model.language_model.layers.3.mlp.experts*\"",
+         "\"layers.3.mlp.experts.*\", \"layers.3.\"");
+    cr_assert_eq(check(), LATHE_OK, "%s", message);
+}
+
+Test(checkpoint_check, lists_differ_by_length_too) {
+    edit("config.json", "\"layer_rope_theta\": [", "\"layer_rope_theta\": [500000.0,");
+    edit("config.json", "\"mlp_layer_types\": [", "\"mlp_layer_types\": 4, \"layer_types\": [");
+    cr_assert_eq(check(), LATHE_INVALID);
+    cr_assert(strstr(message, "duplicate"), "%s", message);
+    edit("config.json", "\"mlp_layer_types\": 4, \"layer_types\": [", "\"mlp_layer_types\": [");
+    WRONG(1, "text_config.layer_rope_theta: found a list of 5, the layout says one of 4");
 }
 
 Test(checkpoint_check, a_record_must_be_there_and_be_json) {
