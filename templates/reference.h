@@ -42,6 +42,10 @@ bool lathe_ref_column(const lathe_ref *r, int64_t column);
 /* The result of one matrix product, with relative noise of 2^-21 when the checker measures the noise of a step; otherwise unchanged. */
 double lathe_ref_jitter(const lathe_ref *r, double product, uint64_t index);
 
+/* A value that the launch rounds to bf16 and keeps to itself: as lathe_bf16_round. Where a row of an output is off, the checker asks
+ * again: what is within 2^-21 of itself of a tie, which arithmetic in fp32 may find on either side, then goes to the other one. */
+double lathe_ref_round(const lathe_ref *r, double value);
+
 /* Runs body(context, i) for i in [0, n) on several threads. */
 void lathe_ref_parallel(lathe_ref *r, int64_t n, void (*body)(void *context, int64_t i), void *context);
 

@@ -10,7 +10,6 @@
 
 #include "check_state.h"
 
-#define JITTER 0x1p-21
 /* One quantised element on the other side of a tie moves a row by ten times what all other rounding
  * does, and a draw of the jitter moves one or none: one draw says little. */
 #define DRAWS 4
@@ -277,7 +276,7 @@ static void list_distances(const chain *h) {
 static lathe_status run_draws(lathe_check_state *c, chain *noisy) {
     lathe_status status = LATHE_OK;
     for (uint64_t d = 0; d < DRAWS && status == LATHE_OK; ++d) {
-        noisy[d] = (chain){.c = c, .jitter = JITTER, .draw = d};
+        noisy[d] = (chain){.c = c, .jitter = LATHE_REF_NOISE, .draw = d};
         status = run_chain(&noisy[d]);
     }
     return status;

@@ -301,10 +301,10 @@ static void compare_value(trial *t, int rank, int index) {
         return;
     lathe_check_output o = {.value = v, .rank = rank};
     const lathe_rule rule = lathe_compare_rule(v->arg->dtype, is_fused(t->launch[rank]));
-    const lathe_step_shape *shape = &v->shape;
-    o.comparison =
-        lathe_compare(rule, v->arg->dtype, s->out, s->after, lathe_step_shape_count(shape, 0),
-                      shape->count > 1 ? shape->dim[shape->count - 1] : 0);
+    const int64_t count = lathe_step_shape_count(&v->shape, 0);
+    const int64_t width = v->shape.count > 1 ? v->shape.dim[v->shape.count - 1] : count;
+    o.comparison = lathe_compare(rule, v->arg->dtype, s->out, s->after, count, width);
+    o.turned = lathe_check_ties(&t->ref, rank, index, width, &o.comparison);
     o.changed = count_changed(t, v, s);
     t->row.pass = t->row.pass && o.comparison.pass && o.changed == 0;
     if (t->row.output_count < LATHE_CHECK_OUTPUTS)

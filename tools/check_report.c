@@ -125,6 +125,12 @@ void lathe_check_print_row(const lathe_check_state *c, const lathe_check_row *ro
     for (int i = 0; i < row->output_count; ++i)
         if (!row->outputs[i].comparison.pass || row->outputs[i].changed)
             print_failure(out, &row->outputs[i]);
+    for (int i = 0; i < row->output_count; ++i)
+        if (row->outputs[i].turned)
+            fprintf(out,
+                    "    %s, rank %d: %lld rows as expected with a tie inside the launch turned\n",
+                    lathe_check_value_name(row->outputs[i].value), row->outputs[i].rank,
+                    (long long)row->outputs[i].turned);
     if (row->note[0])
         fprintf(out, "    %s\n", row->note);
     for (int i = 0; row->ref && i < row->ref->flip_count && i < LATHE_REF_FLIPS; ++i)

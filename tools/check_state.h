@@ -42,6 +42,7 @@ typedef struct {
     const lathe_step_value *value;
     int rank;
     lathe_comparison comparison;
+    int64_t turned;  /* rows that are as expected with inner roundings turned at ties */
     int64_t changed; /* elements of an inout argument that should have stayed */
 } lathe_check_output;
 
@@ -107,6 +108,13 @@ LATHE_CHECKED lathe_status lathe_check_empty(lathe_check_state *c, int owner,
  * (design.md, line 5). Counts argument `index` in *count where they do; returns the first rank that
  * differs from rank 0, or 0. */
 int lathe_check_alike(const lathe_ref *ref, int index, int *count);
+
+/* check_ties.c: where the output keeps to its rule as a whole and a row of it does not, compares
+ * that row, of `width` elements, with what the reference gives with inner roundings turned at their
+ * ties. Returns how many rows keep to the rule so; the row in *comparison is the worst of those
+ * left. */
+int64_t lathe_check_ties(const lathe_ref *ref, int rank, int index, int64_t width,
+                         lathe_comparison *comparison);
 
 /* Whether a file may replace the value before a launch that has it as argument. */
 bool lathe_check_may_override(const lathe_step_value *value);

@@ -163,6 +163,17 @@ double lathe_ref_jitter(const lathe_ref *r, double product, uint64_t index) {
     return product * (1 + r->jitter * (2 * u - 1));
 }
 
+double lathe_ref_round(const lathe_ref *r, double value) {
+    const double nearest = lathe_bf16_round(value);
+    if (r->draw == 0)
+        return nearest;
+    const double above = lathe_bf16_round(value * (1 + LATHE_REF_NOISE));
+    const double other = above != nearest ? above : lathe_bf16_round(value * (1 - LATHE_REF_NOISE));
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return r->draw == 1 || lathe_synthetic_bits(r->draw, bits) & 1 ? other : nearest;
+}
+
 typedef struct {
     atomic_llong next;
     int64_t count;

@@ -10,6 +10,9 @@
 #define LATHE_REF_RANKS 16
 #define LATHE_REF_FLIPS 64 /* kept; more are counted only */
 
+/* Relative: as far as two correct evaluations in fp32 of one value may lie apart. */
+#define LATHE_REF_NOISE 0x1p-21
+
 typedef void lathe_ref_function(lathe_ref *r);
 
 /* The reference of a provider ("gemm/skinny"), or NULL. */
@@ -34,7 +37,8 @@ struct lathe_ref {
     int64_t block;                            /* columns of which one is wanted; 1: all */
     uint64_t seed;                            /* of the sample and of the jitter */
     double jitter;                            /* relative noise of products; 0: none */
-    bool follow;                              /* take every choice from `after` */
+    uint64_t draw; /* which inner roundings are turned at a tie; 0: none */
+    bool follow;   /* take every choice from `after` */
     int flip_count;
     lathe_ref_flip_record flips[LATHE_REF_FLIPS];
     bool failed;

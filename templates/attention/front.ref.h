@@ -44,7 +44,7 @@ static inline double lathe_front_value(const lathe_front *f, int rank, int64_t r
     double sum = 0;
     for (int64_t s = 0; s < f->splits; s++)
         sum += (double)partials[(s * f->rows + row) * width + column];
-    return lathe_bf16_round(sum);
+    return lathe_ref_round(f->ref, sum);
 }
 
 /* head = bf16(rms(head)), then bf16(rope(head)) where the layer has RoPE. */
@@ -54,7 +54,7 @@ static inline void lathe_front_rotate(const lathe_front *f, int rank, int64_t ro
         square += head[d] * head[d];
     const double rms = sqrt(square / (double)f->dim + f->eps);
     for (int64_t d = 0; d < f->dim; d++)
-        head[d] = lathe_bf16_round(head[d] / rms);
+        head[d] = lathe_ref_round(f->ref, head[d] / rms);
     if (!f->rope)
         return;
     const float *table = lathe_ref_data(f->ref, rank, "rope");
@@ -68,8 +68,9 @@ static inline void lathe_front_rotate(const lathe_front *f, int rank, int64_t ro
     for (int64_t j = 0; j < f->dim / 2; j++) {
         const double a = head[j];
         const double b = head[j + f->dim / 2];
-        head[j] = lathe_bf16_round(a * (double)cosines[j] - b * (double)sines[j]);
-        head[j + f->dim / 2] = lathe_bf16_round(a * (double)sines[j] + b * (double)cosines[j]);
+        head[j] = lathe_ref_round(f->ref, a * (double)cosines[j] - b * (double)sines[j]);
+        head[j + f->dim / 2] =
+            lathe_ref_round(f->ref, a * (double)sines[j] + b * (double)cosines[j]);
     }
 }
 

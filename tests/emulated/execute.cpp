@@ -371,6 +371,9 @@ bool lathe_ref_column(const lathe_ref *, int64_t) {
 double lathe_ref_jitter(const lathe_ref *, double product, uint64_t) {
     return product;
 }
+double lathe_ref_round(const lathe_ref *, double value) {
+    return lathe_bf16_round(value);
+}
 void lathe_ref_parallel(lathe_ref *, int64_t n, void (*body)(void *, int64_t), void *context) {
     for (int64_t i = 0; i < n; i++)
         body(context, i);

@@ -99,6 +99,10 @@ static void add_routing(Kernel &k, int ranks) {
         k.out("cta_expert", {C::kMaxCtas});
         k.out("cta_limit", {C::kMaxCtas});
         k.out("ctas", {1});
+        for (const char *name :
+             {"ids", "weights", "total_padded", "expanded_to_permuted", "permuted_to_token",
+              "histogram", "counts", "cta_expert", "cta_limit", "ctas"})
+            k.ahead(name);
     }
 }
 

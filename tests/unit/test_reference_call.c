@@ -103,6 +103,29 @@ Test(reference_call, jitter_is_small_seeded_and_off_by_default) {
     cr_assert_neq(lathe_ref_jitter(&r, 3, 7), lathe_ref_jitter(&r, 3, 8));
 }
 
+Test(reference_call, inner_roundings_are_turned_at_ties_only) {
+    const double tie = 1 + 0x1p-8, near[] = {tie + 0x1p-22, tie - 0x1p-22, -tie - 0x1p-22};
+    const double other[] = {1, 1 + 0x1p-7, -1};
+    int some = 0;
+    for (int i = 0; i < 3; ++i) {
+        r.draw = 0;
+        const double nearest = lathe_ref_round(&r, near[i]);
+        cr_assert_eq(nearest, lathe_bf16_round(near[i]));
+        cr_assert_neq(nearest, other[i]);
+        r.draw = 1;
+        cr_assert_eq(lathe_ref_round(&r, near[i]), other[i]);
+        for (r.draw = 2; r.draw < 18; ++r.draw)
+            some += lathe_ref_round(&r, near[i]) == other[i];
+    }
+    cr_assert(some > 8 && some < 40, "%d of 48", some);
+    r.draw = 1;
+    cr_assert_eq(lathe_ref_round(&r, tie + 0x1p-20), 1 + 0x1p-7);
+    cr_assert_eq(lathe_ref_round(&r, tie - 0x1p-20), 1);
+    cr_assert_eq(lathe_ref_round(&r, 0), 0);
+    cr_assert(isnan(lathe_ref_round(&r, (double)NAN)) &&
+              isinf(lathe_ref_round(&r, (double)INFINITY)));
+}
+
 Test(reference_call, a_choice_is_open_within_four_ulp_only) {
     cr_assert(lathe_ref_flip(&r, 0, 1, 4));
     cr_assert(!lathe_ref_flip(&r, 0, 2, 5));
