@@ -36,7 +36,7 @@ static void show(const json_t *value, char text[SHOWN]) {
 __attribute__((format(printf, 3, 4))) static void report(const comparison *c, const char *path,
                                                          const char *format, ...) {
     char line[1400];
-    const int used = snprintf(line, sizeof line, "%s: %.500s: ", c->file, path);
+    const int used = snprintf(line, sizeof line, "%s%s%.500s: ", c->file, *path ? ": " : "", path);
     va_list list;
     va_start(list, format);
     if (used >= 0 && used < (int)sizeof line)
@@ -127,6 +127,12 @@ static void compare_modules(const comparison *c, const char *path, const json_t 
                             const json_t *wanted) {
     const json_t *with = json_object_get(wanted, "modules");
     const json_t *without = json_object_get(wanted, "without");
+    if (!json_is_array(found)) {
+        char text[SHOWN];
+        show(found, text);
+        report(c, path, "found %s, the layout says a list", text);
+        return;
+    }
     for (size_t i = 0; i < json_array_size(with); ++i) {
         const char *module = json_string_value(json_array_get(with, i));
         if (module && !find_item(found, module))
@@ -182,6 +188,12 @@ static void compare_objects(const comparison *c, const char *path, const json_t 
                             const json_t *wanted, int depth) {
     const char *key;
     json_t *value;
+    if (!json_is_object(found)) {
+        char text[SHOWN];
+        show(found, text);
+        report(c, path, "found %s, the layout says an object", text);
+        return;
+    }
     json_object_foreach((json_t *)(uintptr_t)wanted, key, value) {
         char inner[512];
         if (strcmp(key, "others") == 0)

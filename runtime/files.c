@@ -37,7 +37,7 @@ int lathe_file_read(const char *path, size_t most, char **data, size_t *bytes) {
         return error_number();
     int error = fstat(fd, &info) ? error_number() : 0;
     if (!error && !S_ISREG(info.st_mode))
-        error = EISDIR;
+        error = S_ISDIR(info.st_mode) ? EISDIR : ENOTSUP;
     if (!error && (size_t)info.st_size > most)
         error = EFBIG;
     char *text = error ? NULL : malloc((size_t)info.st_size + 1);

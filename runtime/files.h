@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The whole file, with a zero byte after its end; the caller frees *data. EFBIG past `most` bytes.
- */
+/* The whole file, with a zero byte after its end; the caller frees *data. EFBIG past `most` bytes,
+ * ENOTSUP where it is neither a file nor a folder. */
 int lathe_file_read(const char *path, size_t most, char **data, size_t *bytes);
 
 /* Writes a new file and forces it to the disk. What was there is replaced; a failure may leave a

@@ -27,12 +27,20 @@ static bool append(lathe_findings *f, const char *line, bool must) {
     return true;
 }
 
+/* A line is one, whatever names a file gave it. */
+static void tame(char *line) {
+    for (char *p = line; *p; ++p)
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            *p = '?';
+}
+
 void lathe_findings_head(lathe_findings *f, const char *format, ...) {
     char line[LINE_BYTES];
     va_list list;
     va_start(list, format);
     vsnprintf(line, sizeof line, format, list);
     va_end(list);
+    tame(line);
     append(f, line, true);
 }
 
@@ -43,6 +51,7 @@ void lathe_findings_add(lathe_findings *f, const char *format, ...) {
     va_start(list, format);
     vsnprintf(line, sizeof line, format, list);
     va_end(list);
+    tame(line);
     if (f->shown + 1 == f->count && append(f, line, f->shown == 0 && f->length == 0))
         f->shown++;
 }

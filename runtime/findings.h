@@ -15,7 +15,7 @@ typedef struct {
 
 /* Empties `message`. */
 void lathe_findings_open(lathe_findings *findings, char *message, size_t size);
-/* One line more; the first is cut where it does not fit, others are left out. */
+/* One line more, bytes of control as '?'; the first is cut where it does not fit, others are left out. */
 void lathe_findings_add(lathe_findings *findings, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* A line above the others, before the first of them. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Opens safetensors checkpoints. A file must be what the format says: a JSON header of at most 100
- * MB, then tensors that fill the rest of the file without hole or overlap. */
+ * Opens safetensors checkpoints. A file must be what the format says: a JSON header (and an index)
+ * of at most 100 MB, then tensors that fill the rest of the file without hole or overlap. */
 #include "safetensors.h"
 
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "files.h"
 #include "findings.h"
 
 #define HEADER_LIMIT 100000000u
@@ -334,7 +335,13 @@ static lathe_status open_files(lathe_safetensors *c, const char *index, const ch
 
 static lathe_status open_index(lathe_safetensors *c, const char *path, const char *folder) {
     json_error_t error;
-    json_t *index = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    char *text;
+    size_t bytes;
+    const int failed = lathe_file_read(path, HEADER_LIMIT, &text, &bytes);
+    if (failed)
+        return refuse(c, LATHE_IO, path, "%s", strerror(failed));
+    json_t *index = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    free(text);
     if (!index)
         return refuse(c, LATHE_INVALID, path, "%s (line %d, column %d)", error.text, error.line,
                       error.column);

@@ -172,6 +172,19 @@ Test(checkpoint_check, lists_differ_by_length_too) {
     WRONG(1, "text_config.layer_rope_theta: found a list of 5, the layout says one of 4");
 }
 
+Test(checkpoint_check, what_is_no_object_or_list_is_one_line) {
+    edit("config.json", "\"text_config\": {", "\"text_config\": 5, \"was\": {");
+    edit("hf_quant_config.json", "\"exclude_modules\": [",
+         "\"exclude_modules\": \"lm_head\", \"a\\nb\": [");
+    WRONG(3, "config.json: text_config: found 5, the layout says an object",
+          "quantization.exclude_modules: found \"lm_head\", the layout says a list",
+          "quantization.a?b: found [\"lm_head\",");
+    cr_assert_eq(lathe_file_write(in_folder("config.json"), "[1]", 3), 0);
+    cr_assert_eq(check(), LATHE_INVALID);
+    cr_assert(strstr(message, "\nconfig.json: found [1], the layout says an object\n"), "%s",
+              message);
+}
+
 Test(checkpoint_check, a_record_must_be_there_and_be_json) {
     unlink(in_folder("config.json"));
     edit("hf_quant_config.json", "\"producer\"", "\"quantization\": 1, \"producer\"");

@@ -67,6 +67,9 @@ Test(safetensors, a_pipe_is_refused_and_not_waited_for, .timeout = 20) {
     cr_assert_eq(mkfifo(in_folder("model.safetensors"), 0600), 0);
     cr_assert_eq(lathe_safetensors_open(folder, &c, message, sizeof message), LATHE_INVALID);
     cr_assert(strstr(message, "no regular file"), "%s", message);
+    cr_assert_eq(mkfifo(in_folder("model.safetensors.index.json"), 0600), 0);
+    cr_assert_eq(lathe_safetensors_open(folder, &c, message, sizeof message), LATHE_IO);
+    cr_assert(strstr(message, "index.json: Operation not supported"), "%s", message);
 }
 
 Test(safetensors, one_file_gives_its_tensors) {
