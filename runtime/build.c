@@ -173,14 +173,23 @@ static void open_generator(lathe_engine *e, filling *f) {
                            "synthetic weights are made on the host, slowly: %s", text);
 }
 
+/* Before anything is compiled for it. */
+static lathe_status check_source(lathe_engine *e, const lathe_weight_source *source) {
+    if (source && source->size != sizeof *source)
+        return lathe_engine_fail(e, LATHE_INVALID,
+                                 "weights: found a source of size %zu, allowed: %zu", source->size,
+                                 sizeof *source);
+    const int wanted = count_unbound(e, source);
+    if (wanted == 0 || (source && source->fill))
+        return LATHE_OK;
+    return lathe_engine_fail(e, LATHE_INVALID, "weights: there is no source to fill %d weights%s",
+                             wanted, source ? ": its `fill` is NULL" : "");
+}
+
 static lathe_status fill_weights(lathe_engine *e, const lathe_weight_source *source) {
     filling f = {.source = source};
-    const int wanted = count_unbound(e, source);
-    if (wanted == 0)
+    if (count_unbound(e, source) == 0)
         return LATHE_OK;
-    if (!source || source->size < sizeof *source || !source->fill)
-        return lathe_engine_fail(e, LATHE_INVALID, "weights: there is no source to fill %d weights",
-                                 wanted);
     open_generator(e, &f);
     if (!f.generator)
         return f.weights ? fill_pieces(e, &f) : fill_staged(e, &f);
@@ -341,6 +350,8 @@ lathe_status lathe_build(lathe_engine *e, const lathe_weight_source *weights) {
     status = lathe_engine_agree(e, status);
     if (status == LATHE_OK)
         status = agree_on_step(e);
+    if (status == LATHE_OK)
+        status = lathe_engine_agree(e, check_source(e, weights));
     if (status == LATHE_OK)
         status = lathe_engine_agree_experts(e, weights);
     if (status == LATHE_OK)

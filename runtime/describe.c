@@ -4,6 +4,13 @@
 
 #include "engine.h"
 
+static int count_arrays(const lathe_step_table *t) {
+    int arrays = 0;
+    for (int i = 0; i < t->buffer_count; ++i)
+        arrays += lathe_engine_instances(&t->buffers[i]);
+    return arrays;
+}
+
 lathe_status lathe_describe(lathe_engine *e, lathe_info *info) {
     if (!e || !info)
         return lathe_engine_fail_null(e, "lathe_describe");
@@ -12,9 +19,6 @@ lathe_status lathe_describe(lathe_engine *e, lathe_info *info) {
                                  "lathe_describe: found an info of %zu bytes, allowed: %zu",
                                  info->size, sizeof *info);
     const lathe_step_table *t = e->table;
-    int arrays = 0;
-    for (int i = 0; i < t->buffer_count; ++i)
-        arrays += lathe_engine_instances(&t->buffers[i]);
     *info = (lathe_info){.size = sizeof *info,
                          .layout = t->layout,
                          .deployment = t->deployment,
@@ -28,7 +32,7 @@ lathe_status lathe_describe(lathe_engine *e, lathe_info *info) {
                          .layers = t->layer_count,
                          .variants = t->variant_count,
                          .groups = t->group_count,
-                         .arrays = arrays};
+                         .arrays = count_arrays(t)};
     return LATHE_OK;
 }
 
@@ -107,7 +111,7 @@ lathe_status lathe_describe_array(lathe_engine *e, int index, lathe_array *array
         *role = roles[b->lifetime];
         return LATHE_OK;
     }
-    return refuse_index(e, "lathe_describe_array", index, index - left);
+    return refuse_index(e, "lathe_describe_array", index, count_arrays(e->table));
 }
 
 lathe_status lathe_find(lathe_engine *e, const char *name, int layer, lathe_array *array) {

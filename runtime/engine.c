@@ -42,7 +42,7 @@ static lathe_status copy_options(lathe_engine *e, const lathe_options *options,
         return lathe_fail(message, LATHE_INVALID, "options: found size %zu, allowed: %zu",
                           options->size, sizeof *options);
     memcpy(&e->options, options, options->size);
-    if (!e->options.directory)
+    if (!e->options.directory || !*e->options.directory)
         return lathe_fail(message, LATHE_INVALID, "options: directory is missing");
     if (e->options.device != LATHE_DEVICE_HOST && e->options.device != LATHE_DEVICE_CUDA)
         return lathe_fail(message, LATHE_INVALID, "options: unknown device %d",

@@ -195,8 +195,8 @@ Test(bind, what_differs_is_said) {
     a = good, a.data = NULL;
     REFUSED(lathe_bind_weights(engine, &a, 1), "address: found 0");
     REFUSED(lathe_bind_caches(engine, &a, 1), "the engine has caches of its own");
-    /* The rest still needs a source. */
-    REFUSED(lathe_build(engine, NULL), "there is no source");
+    /* The rest still needs a source, before anything is compiled. */
+    REFUSED(lathe_build(engine, NULL), "there is no source to fill");
     REFUSED(lathe_bind_weights(engine, &good, 1), "allowed: before");
 }
 
@@ -386,6 +386,17 @@ Test(bind, launches_one_by_one_leave_the_same_bits) {
     REFUSED(lathe_enqueue(engine, &p), "lathe_enqueue: the plan is none");
 }
 
+Test(bind, a_source_must_be_one) {
+    const lathe_options o = make_options();
+    lathe_weight_source s = {.size = 8};
+    create(&o);
+    REFUSED(lathe_build(engine, &s), "weights: found a source of size 8, allowed: ");
+    close_engine();
+    create(&o);
+    s.size = sizeof s;
+    REFUSED(lathe_build(engine, &s), "weights: its `fill` is NULL");
+}
+
 Test(bind, a_step_is_described) {
     lathe_info info = {.size = sizeof info};
     lathe_array a;
@@ -404,6 +415,9 @@ Test(bind, a_step_is_described) {
     OK(lathe_describe_group(engine, 0, &name, &window, &pages));
     cr_assert(strcmp(name, "sliding") == 0 && window == 24 && pages == 4);
     REFUSED(lathe_describe_group(engine, -1, &name, &window, &pages), "found number -1");
+    char words[80];
+    snprintf(words, sizeof words, "found number -5, allowed: 0 to %d", info.arrays - 1);
+    REFUSED(lathe_describe_array(engine, -5, &a, &role), words);
     int inputs = 0, outputs = 0;
     for (int i = 0; i < info.arrays; ++i) {
         OK(lathe_describe_array(engine, i, &a, &role));

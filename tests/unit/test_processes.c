@@ -102,6 +102,13 @@ Test(processes, a_rank_that_is_killed_does_not_hang_the_others) {
     cr_assert(strstr(text, "NOT all ended well"), "%s", text);
 }
 
+static lathe_status fill_nothing(void *context, int weight, int layer, void *host, size_t bytes,
+                                 char *text, size_t size) {
+    (void)context, (void)weight, (void)layer, (void)host, (void)bytes;
+    snprintf(text, size, "nothing to fill with");
+    return LATHE_INVALID;
+}
+
 /* An engine of one rank on the fakes, in a process of its own. It asserts nothing: Criterion waits
  * for ever where a process that it did not start does. */
 static int be_rank(fake_cuda *gpu, const char *directory, const char *meet, int rank,
@@ -124,7 +131,7 @@ static int be_rank(fake_cuda *gpu, const char *directory, const char *meet, int 
     o.group = g;
     if (lathe_create(&o, &e, text, sizeof text) != LATHE_OK)
         return 2;
-    const lathe_weight_source none = {.size = sizeof none};
+    const lathe_weight_source none = {.size = sizeof none, .fill = fill_nothing};
     lathe_status status = lathe_build(e, &none);
     snprintf(text, sizeof text, "%s", lathe_message(e));
     lathe_destroy(e);
@@ -132,7 +139,7 @@ static int be_rank(fake_cuda *gpu, const char *directory, const char *meet, int 
     if (gpu->live != 0)
         return 3;
     if (!refusal) /* mailboxes are open when weights are asked for */
-        return status == LATHE_INVALID && strstr(text, "weights: there is no source") ? 0 : 4;
+        return status == LATHE_INVALID && strstr(text, "nothing to fill with") ? 0 : 4;
     return status == LATHE_UNSUPPORTED && strstr(text, refusal) && strstr(text, "the name is nccl")
                ? 0
                : 5;
