@@ -64,7 +64,7 @@ static const char *shown_name(const char *root, const char *layout) {
 static void make_plan(session *s, const lathe_generate_options *o, lathe_plan *plan,
                       const char **shown) {
     *plan = (lathe_plan){.arena = s->arena};
-    plan->arch = lathe_arch_find(&s->diag, o->arch ? o->arch : "sm_90a");
+    plan->arch = lathe_arch_find(&s->diag, (lathe_where){0}, o->arch ? o->arch : "sm_90a");
     const char *layout = real_path(s->arena, o->layout);
     const char *root = o->root ? real_path(s->arena, o->root) : find_root(s->arena, layout);
     s->lua = plan->lua = lathe_lua_create(
@@ -75,8 +75,9 @@ static void make_plan(session *s, const lathe_generate_options *o, lathe_plan *p
     plan->deployment =
         lathe_layout_pick(s->lua, plan->layout, o->tp, o->deployment ? o->deployment : "");
     plan->model = lathe_layout_model(s->lua, plan->layout, plan->deployment);
-    plan->table = o->tactics ? lathe_tactic_load(s->lua, o->tactics) : NULL;
-    plan->before = o->before ? lathe_tactic_load_file(s->lua, "tactics", o->before) : NULL;
+    plan->table = o->tactics ? lathe_tactic_load(s->lua, o->tactics, plan->arch) : NULL;
+    plan->before =
+        o->before ? lathe_tactic_load_file(s->lua, "tactics", o->before, plan->arch) : NULL;
     plan->list_choices = o->choices;
     lathe_wire(plan);
     lathe_layout_check_unused(s->arena, plan->model);
@@ -170,6 +171,8 @@ static void run(session *s, const lathe_generate_options *o, lathe_generate_resu
     if (plan->table) {
         r->entries_used = lathe_tactic_used(plan->table, &r->entries);
         (void)snprintf(r->table, sizeof r->table, "%s", lathe_tactic_file(plan->table));
+        if (lathe_tactic_foreign(plan->table))
+            (void)snprintf(r->warning, sizeof r->warning, "%s", lathe_tactic_foreign(plan->table));
     }
     (void)snprintf(r->directory, sizeof r->directory, "%s", directory);
 }

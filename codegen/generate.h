@@ -34,6 +34,7 @@ typedef struct {
      * tactic's name, threads of a block, bytes of shared memory. The caller frees it. */
     char *choices;
     char table[PATH_MAX];         /* of measured tactics, "" where none was asked for */
+    char warning[PATH_MAX];       /* why nothing was taken of that table, else "" */
     size_t entries, entries_used; /* of that table; used by kernels of this step */
 } lathe_generate_result;
 

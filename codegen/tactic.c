@@ -14,11 +14,11 @@ static const lathe_arch archs[] = {
     {"host", 232448, 65536, 2, 2048, 32},
 };
 
-const lathe_arch *lathe_arch_find(lathe_diag *diag, const char *name) {
+const lathe_arch *lathe_arch_find(lathe_diag *diag, lathe_where where, const char *name) {
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
         if (strcmp(archs[i].name, name) == 0)
             return &archs[i];
-    lathe_diag_fail(diag, (lathe_where){0},
+    lathe_diag_fail(diag, where,
                     "unknown architecture \"%s\"; allowed: sm_90a sm_100a sm_103a sm_120a host",
                     name);
 }
@@ -464,6 +464,9 @@ lathe_tactic *lathe_tactic_choose(const lathe_choice *choice, size_t *count, con
     }
     add_rule(choice, rule, tactics, count);
     *why = entry ? lathe_arena_print(arena, "measured, %s:%d", entry->where.file, entry->where.line)
+           : choice->table && lathe_tactic_foreign(choice->table)
+               ? lathe_arena_print(arena, "the spec's rule, %s is of another architecture",
+                                   lathe_tactic_file(choice->table))
            : choice->table ? lathe_arena_print(arena, "the spec's rule, no entry in %s for it",
                                                lathe_tactic_file(choice->table))
                            : "the spec's rule, no table was asked for";

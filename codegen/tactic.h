@@ -13,8 +13,8 @@ typedef struct {
     int64_t threads, blocks; /* resident on one multiprocessor */
 } lathe_arch;
 
-/* Fails with the list of those known. */
-const lathe_arch *lathe_arch_find(lathe_diag *diag, const char *name);
+/* Fails at `where` with the list of those known. */
+const lathe_arch *lathe_arch_find(lathe_diag *diag, lathe_where where, const char *name);
 
 /* The value of one constant and where it comes from. */
 typedef struct {
@@ -35,10 +35,15 @@ typedef struct {
 
 typedef struct lathe_tactics lathe_tactics;
 
-/* Reads layouts/tactics/NAME.lua; `spec_exists` of unknown providers is checked. */
-lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name);
+/* Reads layouts/tactics/NAME.lua and checks all of it. Where it names another architecture than
+ * `arch` it has no entry and no ceilings for anything. */
+lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name, const lathe_arch *arch);
 /* Reads such a table from any file; messages call it `shown`. */
-lathe_tactics *lathe_tactic_load_file(lathe_lua *lua, const char *shown, const char *path);
+lathe_tactics *lathe_tactic_load_file(lathe_lua *lua, const char *shown, const char *path,
+                                      const lathe_arch *arch);
+
+/* "FILE:LINE: ..." where the table is of another architecture, else NULL. */
+const char *lathe_tactic_foreign(const lathe_tactics *table);
 
 /* What a GPU can do at most; 0 where the table does not say. */
 typedef struct {

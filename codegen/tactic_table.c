@@ -9,6 +9,7 @@
 
 struct lathe_tactics {
     const char *file;
+    const char *foreign; /* why nothing is taken of it; NULL: it is of the step's architecture */
     lathe_tactic_entry *entries;
     size_t entry_count;
     lathe_ceilings ceilings;
@@ -16,6 +17,10 @@ struct lathe_tactics {
 
 lathe_ceilings lathe_tactic_ceilings(const lathe_tactics *table) {
     return table->ceilings;
+}
+
+const char *lathe_tactic_foreign(const lathe_tactics *table) {
+    return table->foreign;
 }
 
 const char *lathe_tactic_file(const lathe_tactics *table) {
@@ -31,7 +36,7 @@ size_t lathe_tactic_used(const lathe_tactics *table, size_t *count) {
 }
 
 void lathe_tactic_list_unused(const lathe_tactics *table, lathe_text *out) {
-    for (size_t i = 0; i < table->entry_count; i++)
+    for (size_t i = 0; i < table->entry_count && !table->foreign; i++)
         if (!table->entries[i].used)
             lathe_text_print(out, "%s:%d: \"%s\" is for no kernel of this step\n", table->file,
                              table->entries[i].where.line, table->entries[i].provider);
@@ -148,7 +153,20 @@ static lathe_ceilings read_ceilings(lathe_arena *arena, const lathe_table *t) {
                             lathe_tree_integer(arena, &named, "bf16_tflops", 1, 1000000)};
 }
 
-lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name) {
+/* What the table says that it was measured on, where that is not `arch`. */
+static const char *find_foreign(lathe_arena *arena, const lathe_table *t, const lathe_arch *arch) {
+    if (!lathe_tree_find(t, "arch"))
+        return NULL;
+    const char *own =
+        lathe_arch_find(lathe_arena_diag(arena), t->where, lathe_tree_string(arena, t, "arch"))
+            ->name;
+    return strcmp(own, arch->name) == 0
+               ? NULL
+               : lathe_arena_print(arena, "%s:%d: measured on %s, nothing of it is taken for %s",
+                                   t->where.file, t->where.line, own, arch->name);
+}
+
+lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name, const lathe_arch *arch) {
     lathe_arena *arena = lathe_lua_arena(lua);
     lathe_diag *diag = lathe_arena_diag(arena);
     if (!*name || name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")])
@@ -159,18 +177,21 @@ lathe_tactics *lathe_tactic_load(lathe_lua *lua, const char *name) {
     const char *path = lathe_arena_print(arena, "%s/%s", lathe_lua_root(lua), shown);
     if (!lathe_lua_read(lua, shown, path))
         lathe_diag_fail(diag, (lathe_where){0}, "tactics \"%s\": there is no %s", name, shown);
-    return lathe_tactic_load_file(lua, shown, path);
+    return lathe_tactic_load_file(lua, shown, path, arch);
 }
 
-lathe_tactics *lathe_tactic_load_file(lathe_lua *lua, const char *shown, const char *path) {
+lathe_tactics *lathe_tactic_load_file(lathe_lua *lua, const char *shown, const char *path,
+                                      const lathe_arch *arch) {
     lathe_arena *arena = lathe_lua_arena(lua);
     const lathe_node returned = lathe_lua_run(lua, shown, path);
     const lathe_table *t = lathe_tree_expect(arena, (lathe_where){shown, 0},
                                              "what the file returns", &returned, "tactics");
-    lathe_tree_check(arena, t, "ceilings doc", true);
+    lathe_tree_check(arena, t, "arch ceilings doc", true);
     lathe_tactics *table = lathe_arena_alloc(arena, 1, sizeof *table);
     table->file = shown;
-    table->ceilings = read_ceilings(arena, t);
+    table->foreign = find_foreign(arena, t, arch);
+    const lathe_ceilings ceilings = read_ceilings(arena, t);
+    table->ceilings = table->foreign ? (lathe_ceilings){0} : ceilings;
     table->entries = lathe_arena_alloc(arena, t->item_count + 1, sizeof *table->entries);
     for (size_t i = 0; i < t->item_count; i++) {
         table->entries[i] =
@@ -198,7 +219,7 @@ const lathe_tactic_entry *lathe_tactic_find(lathe_arena *arena, const lathe_tact
                                             const lathe_provider *provider,
                                             const lathe_bound *constants, int64_t rows) {
     lathe_tactic_entry *found = NULL;
-    for (size_t i = 0; i < table->entry_count; i++) {
+    for (size_t i = 0; i < table->entry_count && !table->foreign; i++) {
         lathe_tactic_entry *entry = &table->entries[i];
         if (strcmp(entry->provider, provider->name) != 0)
             continue;

@@ -66,7 +66,9 @@ int lathe_cmd_gen(int argc, char **argv) {
     if (done && !quiet)
         printf("%s: %zu kernels, %zu files, hash %s\n", result->directory, result->kernels,
                result->files, result->hash);
-    if (done && result->entries_used < result->entries)
+    if (done && *result->warning)
+        fprintf(stderr, "lathe %s: warning: %s\n", argv[0], result->warning);
+    else if (done && result->entries_used < result->entries)
         fprintf(stderr, "lathe %s: %s: %zu of %zu entries used%s\n", argv[0], result->table,
                 result->entries_used, result->entries, why ? "" : "; --why lists the others");
     free(result->why);

@@ -181,9 +181,8 @@ static lathe_status make_folder(tune *t) {
 }
 
 static lathe_status prepare(tune *t, const lathe_step_table *table) {
-    lathe_status status =
-        lathe_tune_table_open(&t->table, t->e.generated.directory, t->layout, table->layout,
-                              t->tactics, t->machine.gpu, message_of(t));
+    lathe_status status = lathe_tune_table_open(&t->table, t->e.generated.directory, t->layout,
+                                                table, t->tactics, t->machine.gpu, message_of(t));
     if (status == LATHE_OK)
         status = lathe_tune_table_check(&t->table, &t->machine, message_of(t));
     if (status == LATHE_OK)

@@ -191,9 +191,12 @@ static bool read_field(reader *r, lathe_tactic_file *file) {
     const char *begin = r->at;
     if (take_word(r, "tactic"))
         return add_entry(r, file, begin);
-    if (!take_word(r, "doc") && !take_word(r, "ceilings"))
-        return refuse(r, "doc, ceilings or tactic");
+    const bool is_arch = take_word(r, "arch");
+    if (!is_arch && !take_word(r, "doc") && !take_word(r, "ceilings"))
+        return refuse(r, "arch, doc, ceilings or tactic");
     json_t *value = expect(r, '=') ? read_value(r, 0) : NULL;
+    if (is_arch && json_is_string(value))
+        snprintf(file->arch, sizeof file->arch, "%s", json_string_value(value));
     json_decref(value);
     return value != NULL;
 }

@@ -17,6 +17,7 @@ typedef struct {
 } lathe_tactic_file_entry;
 
 typedef struct {
+    char arch[16]; /* "": it names none */
     int count;
     lathe_tactic_file_entry *entries;
     size_t close; /* of the brace that ends the table */

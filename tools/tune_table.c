@@ -44,19 +44,20 @@ static lathe_status begin_table(lathe_tune_table *t, const char *gpu,
     if (asprintf(&t->text,
                  "-- SPDX-License-Identifier: Apache-2.0\n"
                  "-- Tactics measured by `lathe tune` (tools/README.md says how).\n\n"
-                 "return tactics \"%s\" {\n    doc = \"%s\",\n}\n",
-                 t->name, *gpu ? gpu : t->name) >= 0)
+                 "return tactics \"%s\" {\n    doc = \"%s\", arch = \"%s\",\n}\n",
+                 t->name, *gpu ? gpu : t->name, t->arch) >= 0)
         return LATHE_OK;
     t->text = NULL;
     return lathe_fail(message, LATHE_NO_MEMORY, "no memory");
 }
 
 lathe_status lathe_tune_table_open(lathe_tune_table *t, const char *directory, const char *layout,
-                                   const char *model, const char *name, const char *gpu,
+                                   const lathe_step_table *step, const char *name, const char *gpu,
                                    lathe_message_buffer message) {
     size_t bytes;
     *t = (lathe_tune_table){.text = NULL};
-    const lathe_status status = find_layout(t, directory, layout, model, message);
+    snprintf(t->arch, sizeof t->arch, "%s", step->arch);
+    const lathe_status status = find_layout(t, directory, layout, step->layout, message);
     if (status != LATHE_OK)
         return status;
     if (name)
@@ -98,13 +99,18 @@ static void compare_record(const lathe_tune_table *t, const lathe_tactic_file_en
 lathe_status lathe_tune_table_check(const lathe_tune_table *t, const lathe_tune_machine *m,
                                     lathe_message_buffer message) {
     lathe_tactic_file file;
-    const lathe_status status = lathe_tactic_file_parse(t->path, t->text, &file, message);
+    lathe_status status = lathe_tactic_file_parse(t->path, t->text, &file, message);
     if (status != LATHE_OK)
         return status;
+    if (*file.arch && strcmp(file.arch, t->arch) != 0)
+        status = lathe_fail(message, LATHE_INVALID,
+                            "%s is of %s and the step for %s; allowed: --tactics with the name of "
+                            "another table, or a new one",
+                            t->path, file.arch, t->arch);
     for (int i = 0; i < file.count && *m->gpu; ++i)
         compare_record(t, &file.entries[i], m);
     lathe_tactic_file_free(&file);
-    return LATHE_OK;
+    return status;
 }
 
 /* The text with the entry; NULL where there is no memory. */

@@ -7,12 +7,14 @@
 #include <limits.h>
 
 #include "log.h"
+#include "step_table.h"
 #include "tune_choices.h"
 
 typedef struct {
     char layout[PATH_MAX];
     char name[128], path[PATH_MAX];
-    bool exists; /* before the first entry is put */
+    char arch[16]; /* of the step */
+    bool exists;   /* before the first entry is put */
     char *text;
 } lathe_tune_table;
 
@@ -22,14 +24,14 @@ typedef struct {
 } lathe_tune_machine;
 
 /* Reads the table `name`, NULL: called as the GPU's last word ("NVIDIA H200": h200); one that does
- * not exist begins empty. The layout is `layout`, NULL: layouts/`model`.lua in the nearest folder
- * at or above `directory` that has it. */
+ * not exist begins empty, of the step's architecture. The layout is `layout`, NULL: that of `step`
+ * in the nearest folder at or above `directory` that has it in layouts/. */
 LATHE_CHECKED lathe_status lathe_tune_table_open(lathe_tune_table *table, const char *directory,
-                                                 const char *layout, const char *model,
+                                                 const char *layout, const lathe_step_table *step,
                                                  const char *name, const char *gpu,
                                                  lathe_message_buffer message);
 /* Says on stderr which records are of another GPU or toolkit. LATHE_INVALID where the table is not
- * one that entries can be put into. */
+ * one that entries can be put into, or of another architecture. */
 LATHE_CHECKED lathe_status lathe_tune_table_check(const lathe_tune_table *table,
                                                   const lathe_tune_machine *machine,
                                                   lathe_message_buffer message);

@@ -3,7 +3,7 @@
 -- the weights in turn, so that none is in the L2 cache; medians and interquartile ranges of a launch. The floor of this one is 67 us.
 
 return tactics "h200" {
-    doc = "NVIDIA H200",
+    doc = "NVIDIA H200", arch = "sm_90a",
     ceilings = { read_gb_s = 4530, bf16_tflops = 989 }, -- a kernel that only reads, measured; dense, the data sheet's
     tactic "gemm/skinny" {
         shape = { kRows = 8, kN = 18432, kK = 8192, kPartials = 1 }, rows = 8,

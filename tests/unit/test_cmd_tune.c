@@ -9,6 +9,7 @@
 #include "generate.h"
 #include "tactic_file.h"
 #include "tune_choices.h"
+#include "tune_table.h"
 
 static char root[64], step[128], cache[128], out[128];
 
@@ -100,7 +101,8 @@ Test(cmd_tune, the_fastest_is_taken) {
     fake_cuda_open()->dear_threads = 64;
     cr_assert_eq(tune("attn_rope_full_nvfp4_1x8", "new", "24"), LATHE_EXIT_OK);
     char *text = read_out();
-    cr_expect(strstr(text, "return tactics \"new\" {"), "%s", text);
+    cr_expect(strstr(text, "return tactics \"new\" {\n    doc = "), "%s", text);
+    cr_expect(strstr(text, ", arch = \"sm_90a\",\n"), "%s", text);
     lathe_tactic_file file = parse(text);
     cr_assert_eq(file.count, 1);
     const json_t *fields = file.entries[0].fields;
@@ -112,6 +114,18 @@ Test(cmd_tune, the_fastest_is_taken) {
     cr_expect_gt(json_integer_value(json_object_get(last, "kWarps")), 2, "%s", text);
     lathe_tactic_file_free(&file);
     free(text);
+}
+
+Test(cmd_tune, a_table_of_another_architecture_is_left_alone) {
+    static const lathe_tune_machine machine;
+    static char said[512];
+    lathe_tune_table t = {.path = "other.lua", .arch = "sm_90a"};
+    t.text = strdup("return tactics \"other\" { doc = \"\", arch = \"sm_100a\" }\n");
+    cr_assert_eq(lathe_tune_table_check(&t, &machine, (lathe_message_buffer){said, sizeof said}),
+                 LATHE_INVALID);
+    cr_expect_str_eq(said, "other.lua is of sm_100a and the step for sm_90a; allowed: --tactics "
+                           "with the name of another table, or a new one");
+    lathe_tune_table_close(&t);
 }
 
 /* Of many tactics what rule and table take, and the others evenly. */

@@ -208,7 +208,7 @@ Test(published, providers_of_one_rank_refuse_several) {
     if (!LATHE_TRY(&case_diag))
         cr_assert_fail("%s", case_diag.message);
     lathe_lua *lua = lathe_lua_create(case_arena, (lathe_lua_folders){LATHE_SOURCE_DIR, FIXTURES});
-    const lathe_arch *host = lathe_arch_find(&case_diag, "host");
+    const lathe_arch *host = lathe_arch_find(&case_diag, (lathe_where){0}, "host");
     for (size_t i = 0; i < sizeof alone / sizeof *alone; i++) {
         const lathe_provider *p = lathe_provider_load(lua, (lathe_where){0}, alone[i].provider);
         const lathe_node args[2] = {

@@ -79,21 +79,42 @@ Test(tactic, unknown_tables) {
 }
 
 /* Generates with a table that differs from measured.lua by one change. */
-static void table_refused(const char *from, const char *to, const char *wanted) {
+static bool generate_changed(const char *from, const char *to) {
     const char *folders[] = {"layouts", "layouts/tactics", "templates"};
     for (int i = 0; i < 2; i++)
         (void)mkdir(case_path(folders[i]), 0777);
     (void)symlink(FIXTURES "/templates", case_path(folders[2]));
     const char *table = case_read(FIXTURES "/layouts/tactics/measured.lua");
     case_write("layouts/tactics/measured.lua", case_replace(table, from, to));
-    cr_assert_not(case_generate(case_base(), (lathe_generate_options){.tactics = "measured",
-                                                                      .root = case_folder}),
-                  "passed: %s", to);
+    return case_generate(case_base(),
+                         (lathe_generate_options){.tactics = "measured", .root = case_folder});
+}
+
+static void table_refused(const char *from, const char *to, const char *wanted) {
+    cr_assert_not(generate_changed(from, to), "passed: %s", to);
     case_expect_message((const char *const[]){"layouts/tactics/measured.lua:", wanted, NULL});
+}
+
+Test(tactic, of_a_table_for_another_architecture_nothing_is_taken) {
+    cr_assert(generate_changed("ceilings =", "arch = \"sm_90a\", ceilings ="), "%s",
+              case_result.message);
+    cr_assert_str_eq(case_result.warning, "");
+    cr_assert(strstr(why_of("down_2x4, "), "measured, layouts/tactics/measured.lua:9"));
+    cr_assert(generate_changed("ceilings =", "arch = \"sm_100a\", ceilings ="), "%s",
+              case_result.message);
+    cr_assert_str_eq(case_result.warning, "layouts/tactics/measured.lua:7: measured on sm_100a, "
+                                          "nothing of it is taken for sm_90a");
+    cr_assert_eq(case_result.entries_used, 0);
+    cr_assert(strstr(why_of("down_2x4, "),
+                     "the spec's rule, layouts/tactics/measured.lua is of another architecture"));
+    cr_assert_null(strstr(case_result.why, "is for no kernel of this step"));
+    cr_assert_null(strstr(case_read(case_path("out/step.json")), "ceilings"));
 }
 
 Test(tactic, tables_that_do_not_fit) {
     table_refused("rows = 8,", "row = 8,", "unknown field 'row'");
+    table_refused("ceilings =", "arch = \"sm_9\", ceilings =",
+                  "unknown architecture \"sm_9\"; allowed: sm_90a");
     table_refused("rows = 8,", "", "field 'rows': found nothing");
     table_refused("kK = 48", "kKK = 48", "unknown field 'kKK'");
     table_refused("kN = 64, kK = 48", "kN = 64", "kK is missing");

@@ -15,7 +15,7 @@ static const lathe_message_buffer message = {said, sizeof said};
 
 static const char small[] = "-- a comment: tactic \"x\" {\n"
                             "return tactics \"g\" {\n"
-                            "    doc = \"a GPU\", -- doc\n"
+                            "    doc = \"a GPU\", arch = \"sm_90a\", -- doc\n"
                             "    tactic \"f/a\" {\n"
                             "        shape = { kN = 8, kF = 0.5 }, rows = 1,\n"
                             "        choose = { { kT = 1 }, { kT = 2 } },\n"
@@ -39,6 +39,7 @@ static const lathe_tactic_file_entry *find(const lathe_tactic_file *file, int64_
 Test(tactic_file, an_entry_is_found_by_provider_rows_and_shape) {
     lathe_tactic_file file = parse(small);
     cr_assert_eq(file.count, 1);
+    cr_expect_str_eq(file.arch, "sm_90a");
     cr_expect_eq(file.entries[0].line, 4);
     cr_expect_eq(find(&file, 1, 8), &file.entries[0]);
     cr_expect_null(find(&file, 2, 8));
