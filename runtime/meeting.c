@@ -38,6 +38,8 @@ typedef struct {
 } thread_group;
 
 lathe_status lathe_meeting_create(int world, uint64_t timeout_ns, lathe_meeting **meeting) {
+    if (!meeting)
+        return LATHE_INVALID;
     *meeting = NULL;
     if (world < 1 || world > LATHE_GROUP_MAX)
         return LATHE_INVALID;
@@ -164,8 +166,10 @@ static void destroy(lathe_group *g) {
 
 lathe_status lathe_group_join(lathe_meeting *meeting, int rank, lathe_group **group) {
     static const lathe_group_ops ops = {all_gather, destroy};
+    if (!group)
+        return LATHE_INVALID;
     *group = NULL;
-    if (rank < 0 || rank >= meeting->world)
+    if (!meeting || rank < 0 || rank >= meeting->world)
         return LATHE_INVALID;
     thread_group *g = calloc(1, sizeof *g);
     if (!g)

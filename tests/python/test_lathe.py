@@ -165,6 +165,8 @@ class Test(unittest.TestCase):
         self.fails(lathe.Status.INVALID, "the engine is closed", engine.finish)
         with self.assertRaises(ValueError):
             lathe.Engine(TINY, device="tpu")
+        with self.assertRaisesRegex(ValueError, "role: found caches, allowed: weight, prepared, kv"):
+            self.engine().arrays("caches")
 
     def test_what_is_asked_for_is_compared(self):
         engine = self.engine(serving={"kv_dtype": "fp8"})
@@ -201,10 +203,16 @@ class Test(unittest.TestCase):
         engine = lathe.Engine(TINY, group=groups[0])
         self.assertEqual(engine.unsupported(),
                          "tensor parallelism: the directory is for 1 ranks, this engine's group has 2")
+        self.fails(lathe.Status.INVALID, "found 1 engines open, allowed: none", groups[0].close)
         engine.close()
+        self.fails(lathe.Status.INVALID, "found 2 groups open, allowed: none", meeting.close)
         for group in groups:
             group.close()
+        meeting.join(0)  # nobody keeps it: it is closed
+        self.fails(lathe.Status.INVALID, "the group is closed", lathe.Engine, TINY, group=groups[0])
         meeting.close()
+        meeting.close()
+        self.fails(lathe.Status.INVALID, "the meeting is closed", meeting.join, 0)
 
     def test_buffers_have_places(self):
         p = place(array.array("H", [1, 2, 3]))

@@ -108,9 +108,12 @@ Test(group, refuses_worlds_and_ranks_out_of_range) {
     lathe_meeting *meeting;
     lathe_group *group;
     cr_assert_eq(lathe_meeting_create(0, SECOND, &meeting), LATHE_INVALID);
+    cr_assert_eq(lathe_meeting_create(2, SECOND, NULL), LATHE_INVALID);
     cr_assert_eq(lathe_meeting_create(LATHE_GROUP_MAX + 1, SECOND, &meeting), LATHE_INVALID);
     cr_assert_eq(lathe_meeting_create(2, SECOND, &meeting), LATHE_OK);
     cr_assert_eq(lathe_group_join(meeting, 2, &group), LATHE_INVALID);
     cr_assert_null(group);
+    cr_assert_eq(lathe_group_join(NULL, 0, &group), LATHE_INVALID);
+    cr_assert_eq(lathe_group_join(meeting, 0, NULL), LATHE_INVALID);
     lathe_meeting_destroy(meeting);
 }

@@ -55,10 +55,10 @@ def _make(status: int, message: Any) -> None:
 
 
 class Group:
-    """One rank's share of a meeting; the engine that takes it must go first."""
+    """One rank's share of a meeting; the engine that takes it must be closed first."""
 
-    def __init__(self, handle: c_void_p, keep: Any = None) -> None:
-        self._handle, self._keep = handle, keep
+    def __init__(self, handle: c_void_p, meeting: Optional[Meeting] = None) -> None:
+        self._handle, self._meeting, self._engines = handle, meeting, 0
 
     @classmethod
     def by_file(cls, path: Path, rank: int, world: int, timeout: float = 120.0) -> Group:
@@ -69,28 +69,41 @@ class Group:
         return cls(handle)
 
     def close(self) -> None:
+        if self._engines:
+            raise c.Error(c.Status.INVALID, f"lathe_group_destroy: found {self._engines} engines open, allowed: none")
         if self._handle:
             c.call("lathe_group_destroy", self._handle)
             self._handle = c_void_p()
+            if self._meeting:
+                self._meeting._open -= 1
+
+    def __del__(self) -> None:
+        if not self._engines:
+            self.close()
 
 
 class Meeting:
     """Where the ranks of one process, a thread each, meet. Close it after their groups."""
 
     def __init__(self, world: int, timeout: float = 120.0) -> None:
-        self._handle = c_void_p()
+        self._handle, self._open = c_void_p(), 0
         status = c.call("lathe_meeting_create", world, int(timeout * 1e9), byref(self._handle))
         if status:
             raise c.Error(status, f"no meeting of {world} ranks")
 
     def join(self, rank: int) -> Group:
         handle = c_void_p()
+        if not self._handle:
+            raise c.Error(c.Status.INVALID, "lathe_group_join: the meeting is closed")
         status = c.call("lathe_group_join", self._handle, rank, byref(handle))
         if status:
             raise c.Error(status, f"rank {rank} cannot join")
+        self._open += 1
         return Group(handle, self)
 
     def close(self) -> None:
+        if self._open:
+            raise c.Error(c.Status.INVALID, f"lathe_meeting_destroy: found {self._open} groups open, allowed: none")
         c.call("lathe_meeting_destroy", self._handle)
         self._handle = c_void_p()
 
@@ -106,6 +119,8 @@ class Engine:
         self._kept: dict[Any, Any] = {}  # what is bound, by name and layer
         if device not in ("host", "cuda"):
             raise ValueError(f"device: found {device}, allowed: host, cuda")
+        if group and not group._handle:
+            raise c.Error(c.Status.INVALID, "lathe_create: the group is closed")
         kinds = ("progress", "note", "warning")
         self._log = c.LOG(lambda _, kind, text, done, total: log(kinds[kind], text.decode(), done, total)) if log else c.LOG()
         self._group = group
@@ -121,6 +136,8 @@ class Engine:
             o.serving = ctypes.pointer(asked)
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
         _make(c.call("lathe_create", byref(o), byref(self._handle), message, _MESSAGE_BYTES), message)
+        if group:
+            group._engines += 1
 
     # ---- life ----
 
@@ -129,6 +146,8 @@ class Engine:
             c.call("lathe_destroy", self._handle)
             self._handle = c_void_p()
             self._kept.clear()
+            if self._group:
+                self._group._engines -= 1
 
     def __enter__(self) -> Engine:
         return self
@@ -177,6 +196,8 @@ class Engine:
 
     def arrays(self, role: Optional[str] = None) -> list[Array]:
         """All arrays of the step, or those of a role: weight, kv, input, output, ..."""
+        if role not in (None, *_ROLES):
+            raise ValueError(f"role: found {role}, allowed: {', '.join(_ROLES)}")
         info, found = c.InfoStruct(size=ctypes.sizeof(c.InfoStruct)), []
         self._call("lathe_describe", byref(info))
         for i in range(info.arrays):
