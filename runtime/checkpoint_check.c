@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The comparison of a checkpoint with a step, from tensor to record. */
+ * The comparison of a checkpoint with a step, from record to tensor. */
 #include "checkpoint_check.h"
 
 #include <fnmatch.h>
@@ -70,6 +70,12 @@ static void add_text(void *context, const char *text) {
     add_line(context, "%s", text);
 }
 
+/* In the folder that the first line names. */
+static const char *file_name(const lathe_safetensor *t) {
+    const char *slash = strrchr(t->file, '/');
+    return slash ? slash + 1 : t->file;
+}
+
 static void check_numbers(verdict *v, const lathe_step_source *s, const lathe_safetensor *t) {
     const int64_t count = lathe_step_shape_count(&s->shape, 0) / lathe_weights_parts(s);
     const lathe_numbers wanted = lathe_numbers_of(s);
@@ -77,7 +83,7 @@ static void check_numbers(verdict *v, const lathe_step_source *s, const lathe_sa
         return; /* by who reads them: each rank looks at its own bytes */
     const int64_t i = lathe_numbers_find_bad(s->dtype, wanted, t->data, count);
     if (i < count)
-        add_line(v, "%s: tensor '%s' is not %s at element %lld", t->file, t->name,
+        add_line(v, "%s: tensor '%s' is not %s at element %lld", file_name(t), t->name,
                  lathe_numbers_name(wanted), (long long)i);
 }
 
@@ -104,7 +110,7 @@ static void check_tensor(verdict *v, const lathe_step_source *s, const char *nam
     if (strcmp(t->dtype, find_dtype(s->dtype)) == 0 && same_shape(t, &shape))
         check_numbers(v, s, t);
     else
-        add_line(v, "%s: tensor '%s' is %s %s, step.json says %s %s", t->file, name, t->dtype,
+        add_line(v, "%s: tensor '%s' is %s %s, step.json says %s %s", file_name(t), name, t->dtype,
                  found, find_dtype(s->dtype), wanted);
 }
 
@@ -175,12 +181,13 @@ lathe_status lathe_checkpoint_check(const lathe_step_table *table,
         return LATHE_NO_MEMORY;
     }
     lathe_findings_open(&v.wrong, message, size);
-    check_weights(&v, table);
-    if (c->known)
-        check_unexpected(&v, c);
+    /* Records first: few lines, that explain many. */
     for (int i = 0; i < c->record_count; ++i)
         lathe_checkpoint_record_check(lathe_safetensors_folder(checkpoint), &c->records[i],
                                       add_text, &v);
+    check_weights(&v, table);
+    if (c->known)
+        check_unexpected(&v, c);
     free(v.read);
     lathe_findings_close(&v.wrong);
     return v.wrong.count ? LATHE_INVALID : LATHE_OK;

@@ -5,6 +5,8 @@ import array
 import ctypes
 import os
 import re
+import subprocess
+import sys
 import unittest
 
 import lathe
@@ -256,6 +258,12 @@ class Test(unittest.TestCase):
             engine.read("hidden\0")
         with self.assertRaises(TypeError):
             engine.plan(requests=1.5, q=1, longest=1)
+
+    def test_a_library_that_is_not_there(self):
+        run = subprocess.run([sys.executable, "-c", "import lathe; lathe.Meeting(2)"], capture_output=True, text=True, check=False,
+                             env={**os.environ, "LATHE_LIBRARY": "/no/such/liblathe.so"})
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("the environment's LATHE_LIBRARY may name liblathe.so", run.stderr)
 
     def test_the_version_is_the_librarys(self):
         with open(os.path.join(os.path.dirname(os.environ["LATHE_HEADER"]), "..", "CMakeLists.txt")) as lists:

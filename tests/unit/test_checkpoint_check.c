@@ -287,6 +287,16 @@ Test(checkpoint_check, a_truncated_file_is_refused) {
     cr_assert(strstr(message, FIRST) && strstr(message, "not within the file's"), "%s", message);
 }
 
+Test(checkpoint_check, records_come_first) {
+    edit("model-00002-of-00002.safetensors", "\"dtype\":\"BF16\"", "\"dtype\":\"F16\" ");
+    edit("config.json", "\"head_dim\": 32", "\"head_dim\": 33");
+    cr_assert_eq(check(), LATHE_INVALID);
+    const char *second = strchr(message, '\n');
+    cr_assert(second && strncmp(second, "\nconfig.json: text_config.head_dim", 33) == 0, "%s",
+              message);
+    cr_assert(strstr(message, "\nmodel-00002-of-00002.safetensors: tensor '"), "%s", message);
+}
+
 /* What does not fit is counted. */
 Test(checkpoint_check, a_short_message_says_how_much_it_leaves_out) {
     lathe_safetensors *c;

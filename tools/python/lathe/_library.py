@@ -148,11 +148,14 @@ _loaded: ctypes.CDLL | None = None
 
 
 def loaded() -> ctypes.CDLL:
-    """liblathe: LATHE_LIBRARY, else what the loader finds."""
+    """liblathe: LATHE_LIBRARY, else what the loader finds. Raises OSError where it is not found."""
     global _loaded
     if _loaded is None:
         path = os.environ.get("LATHE_LIBRARY") or ctypes.util.find_library("lathe") or "liblathe.so.0"
-        loaded = ctypes.CDLL(path)
+        try:
+            loaded = ctypes.CDLL(path)
+        except OSError as error:
+            raise OSError(f"{error}; the environment's LATHE_LIBRARY may name liblathe.so") from None
         for name, (result, arguments) in CALLS.items():
             call = getattr(loaded, name)
             call.restype, call.argtypes = result, arguments
