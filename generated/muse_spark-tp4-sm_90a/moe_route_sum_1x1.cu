@@ -21,15 +21,15 @@ struct MoeRouteSum1x1 {
     static constexpr float kEps = 1e-08f;
     // layouts/muse_spark_model.lua:555, center of moe.post_norm
     static constexpr int kCenter = 1;
-    // templates/moe/exchange_route_tail.lua:63, rule
+    // templates/moe/exchange_route_tail.lua:69, rule
     static constexpr int kWarps = 16;
-    // templates/moe/exchange_route_tail.lua:63, rule
+    // templates/moe/exchange_route_tail.lua:69, rule
     static constexpr int kGroup = 8;
     // templates/moe/tails.lua:56, default
     static constexpr int kBf16Each = 0;
     // layouts/muse_spark.lua:21, tp
     static constexpr int kRanks = 4;
-    // templates/moe/exchange_route_tail.lua:63, rule
+    // templates/moe/exchange_route_tail.lua:69, rule
     static constexpr int kBlocks = 8;
 };
 

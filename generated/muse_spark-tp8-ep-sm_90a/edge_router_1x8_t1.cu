@@ -12,12 +12,12 @@ struct EdgeRouter1x8T1 {
     static constexpr int kK = 8192;         // layouts/muse_spark_model.lua:106, mid.x[1]
     static constexpr int kExperts = 256;    // layouts/muse_spark_model.lua:309, router.w[0]
     static constexpr int kPartials = 1;     // layouts/muse_spark_providers.lua:184, option partials
-    static constexpr int kSplits = 4;       // templates/moe/pool_router.lua:85, rule
-    static constexpr int kRouterSplits = 8; // templates/moe/pool_router.lua:85, rule
-    static constexpr int kTiles = 1;        // templates/moe/pool_router.lua:85, rule
-    static constexpr int kWarps = 8;        // templates/moe/pool_router.lua:85, rule
-    static constexpr int kSteps = 4;        // templates/moe/pool_router.lua:85, rule
-    static constexpr int kStages = 2;       // templates/moe/pool_router.lua:85, rule
+    static constexpr int kSplits = 4;       // templates/moe/pool_router.lua:90, rule
+    static constexpr int kRouterSplits = 8; // templates/moe/pool_router.lua:90, rule
+    static constexpr int kTiles = 1;        // templates/moe/pool_router.lua:90, rule
+    static constexpr int kWarps = 8;        // templates/moe/pool_router.lua:90, rule
+    static constexpr int kSteps = 4;        // templates/moe/pool_router.lua:90, rule
+    static constexpr int kStages = 2;       // templates/moe/pool_router.lua:90, rule
 };
 
 extern "C" __global__ void __launch_bounds__(288, 1)     // 128 registers

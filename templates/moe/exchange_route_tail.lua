@@ -27,13 +27,19 @@ end
 -- Blocks that run at once whatever else does: each waits for the same token of the other ranks, so none may be left for later.
 local most = 128
 
+-- Whether blocks must share multiprocessors: clusters do not fill all of them, and one left over runs behind all others.
+local function crowded(c, blocks)
+    return c.kRows * blocks > most // 2
+end
+
 -- Most blocks of a token first: a multiprocessor moves only so much at a time.
 local function tactics(c)
     local list = {}
     for _, blocks in ipairs { 8, 4, 2, 1 } do
         if c.kWidth // 8 % blocks == 0 and (blocks == 1 or items(c, blocks) >= 32 and c.kRows * blocks <= most) then
-            for _, per in ipairs { 1, 2 } do
-                for _, group in ipairs { 8, 4 } do
+            local shared = crowded(c, blocks)
+            for _, per in ipairs(shared and { 4, 8 } or { 1, 2 }) do
+                for _, group in ipairs(shared and c.kRanks > 8 and { 4, 8 } or { 8, 4 }) do
                     table.insert(list, { kBlocks = blocks, kWarps = warps(c, blocks, per), kGroup = group })
                 end
             end
@@ -49,12 +55,12 @@ return provider "moe/exchange_route_tail" {
     entry = "exchange_route_tail",
     constants = constants,
     args = tails.args("route_sum.rows", "weighted_sum.partial",
-                      function(c) return 2 * c.kRoutes * c.kWidth end),
+                      function(c) return 2 * c.kRoutes * c.kWidth end, true),
     launch = function(c)
         return {
             grid = { c.kRows * c.kBlocks, 1, 1 }, cluster = c.kBlocks, block = c.kWarps * 32,
             shared = 128 + 16 + 20 * items(c, c.kBlocks) + 4 * c.kTopK * c.kBlocks,
-            registers = math.min(65536 // (c.kWarps * 32) // 8 * 8, 255,
+            registers = math.min(65536 // ((crowded(c, c.kBlocks) and 2 or 1) * c.kWarps * 32) // 8 * 8, 255,
                                  72 + 8 * held(c) + 4 * math.min(c.kGroup, c.kRanks) + 3 * c.kTopK),
         }
     end,

@@ -29,13 +29,13 @@ __device__ void norm_quantise(const bf16 *columns, const float *partials, const 
     const float global = bits_float(load_weight4(input_gscale));
     if constexpr (C::kRoutes > 0)
         if (routes)
-            routing_open<C>(routing_shared<C>(dynamic_shared()), bias);
+            routing_open<C>(routing_shared<C>(dynamic_shared()), bias, slots);
     if (!routes)
         grid_trigger();
     grid_wait();
     if constexpr (C::kRoutes > 0)
         if (routes) {
-            routing_close<C>(routing_shared<C>(dynamic_shared()), logits, rank, slots, ids, weights,
+            routing_close<C>(routing_shared<C>(dynamic_shared()), logits, rank, ids, weights,
                              total_padded, expanded_to_permuted, permuted_to_token, histogram,
                              counts, cta_expert, cta_limit, ctas);
             routing_trigger();

@@ -2,7 +2,6 @@
 -- Pooler and router in one launch: y = x w^T of the pooler's rows, logits = x router_w^T of all experts.
 local stream = include "gemm/tactics.lua"
 
-local RESERVED <const> = 8 -- multiprocessors that the boundary before may still hold
 local HELD_MOST <const> = 16 -- slices of the router's k
 
 local function able(c)
@@ -67,13 +66,19 @@ local function registers(c, t)
     return c.kRows <= 8 and t.kTiles == 1 and passes * t.kSteps <= 8 and 72 or 112
 end
 
+-- Multiprocessors that the boundary before may still hold. With many tokens that wait is short beside what a block has to do: what
+-- counts is that the router's blocks, whose weights are fp32, have no more of it than the pooler's.
+local function reserved(c)
+    return c.kRows > 8 and 4 or 8
+end
+
 -- A launch that has its weights before what it waits for is there: every block resident, every stage of the pooler's filled
 -- once, and where that can be the router's. Of those the one with the fewest slices, which the launches after it add.
 local function rule_resident(c, arch)
     local best, least = nil, math.huge
     for _, t in ipairs(with_router(c, stream.small_rings(c, arch, able(c)))) do
         local pool_loads = t.kTiles * (c.kK // (32 * t.kWarps * t.kSteps * t.kSplits))
-        local resident = stream.room(c, arch, able(c), t, registers(c, t)) * (arch.multiprocessors - RESERVED)
+        local resident = stream.room(c, arch, able(c), t, registers(c, t)) * (arch.multiprocessors - reserved(c))
         local worth = t.kSplits + t.kRouterSplits + (router_passes(c, t) > t.kStages and 16 or 0)
         if pool_loads <= t.kStages and router_passes(c, t) <= 2 * t.kStages and blocks(c, t) <= resident and worth < least then
             best, least = t, worth

@@ -19,7 +19,7 @@ function pooled.constants(exchange)
         const "kEps" { type = "float", min = 1e-30, from = "expert_norm.eps", doc = "added to the mean square" },
         const "kCenter" { type = "int", from = "expert_norm.center", min = 0, max = 1,
                           doc = "the gain is center + w" },
-        const "kWarps" { type = "int", tactic = true, min = 1, max = 16,
+        const "kWarps" { type = "int", tactic = true, min = 1, max = 32,
                          doc = "warps of the block that holds a row" },
     }
     if exchange then
@@ -71,7 +71,7 @@ function pooled.launch(exchange)
         return {
             grid = { c.kRows + (routes and 1 or 0), 1, 1 }, block = c.kWarps * 32,
             shared = pointers + math.max(c.kWarps * 4, routes and routing_part.shared_bytes(c) or 0),
-            registers = 128,
+            registers = math.min(128, 65536 // (c.kWarps * 32)),
         }
     end
 end
@@ -112,12 +112,23 @@ function pooled.tactics(c, arch)
             table.insert(list, { kWarps = n })
         end
     end
+    for _, n in ipairs { 32, 16 } do -- more than the row wants, for the block that routes
+        if c.kRoutes > 0 and n <= c.kRows and n > warps(c, 16) then
+            table.insert(list, { kWarps = n })
+        end
+    end
     return list
 end
 
--- A routing block takes a token a warp.
+-- A routing block takes a token a warp where registers allow it: the launches behind it wait for that block.
 function pooled.default(c, arch)
-    return { kWarps = warps(c, c.kRoutes > 0 and c.kRows > 8 and 16 or 8) }
+    local list = { { kWarps = warps(c, 8) } }
+    for _, n in ipairs { 16, 32 } do
+        if arch.name ~= "host" and c.kRoutes > 0 and n <= c.kRows and n > list[1].kWarps then
+            table.insert(list, 1, { kWarps = n })
+        end
+    end
+    return arch.name == "host" and list[1] or list
 end
 
 function pooled.unsupported(exchange)

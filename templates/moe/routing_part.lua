@@ -53,7 +53,7 @@ function routing_part.args(optional)
 end
 
 function routing_part.shared_bytes(c)
-    return 4 * (2 * c.kLocal + c.kRoutes + c.kMaxCtas + 1 + c.kExperts)
+    return 4 * (2 * c.kLocal + c.kRoutes + c.kMaxCtas + 2 + c.kExperts)
 end
 
 function routing_part.bytes(c)

@@ -61,15 +61,16 @@ function tails.constants(group, order)
     return list
 end
 
--- `rows` and `m`: the ports they stand at; `payload`: bytes that a rank sends to a peer, or nil.
-function tails.args(rows, m, payload)
+-- `rows` and `m`: the ports they stand at; `payload`: bytes that a rank sends to a peer, or nil; `settled`: the kernel reads
+-- what routing left before it waits.
+function tails.args(rows, m, payload, settled)
     local list = {
         arg "rows" { dir = "in", dtype = "bf16", shape = { "kExpertRows", "kWidth" }, port = rows },
-        arg "expanded_to_permuted" { dir = "in", dtype = "i32", shape = { "kRoutes" },
+        arg "expanded_to_permuted" { dir = "in", settled = settled, dtype = "i32", shape = { "kRoutes" },
                                      port = "post_expert_norm.expanded_to_permuted" },
         arg "gain" { dir = "in", dtype = "bf16", shape = { "kWidth" },
                      port = "post_expert_norm.gain" },
-        arg "weights" { dir = "in", dtype = "f32", shape = { "kRows", "kTopK" },
+        arg "weights" { dir = "in", settled = settled, dtype = "f32", shape = { "kRows", "kTopK" },
                         port = "weighted_sum.weights" },
         arg "m" { dir = "out", dtype = "bf16", shape = { "kRows", "kWidth" }, port = m },
     }

@@ -24,7 +24,7 @@ struct Routed {
     static constexpr int kLocal = local, kTile = tile, kBf16Weights = bf16_weights;
     static constexpr int kPadded = padded, kLogitSplits = splits;
     static constexpr double kScale = 0.17677669529663687, kEpsilon = 1e-15;
-    static constexpr int kRoutingBytes = 4 * (2 * kLocal + kRoutes + kMaxCtas + 1 + kExperts);
+    static constexpr int kRoutingBytes = 4 * (2 * kLocal + kRoutes + kMaxCtas + 2 + kExperts);
 };
 
 struct NotRouted {

@@ -33,15 +33,15 @@ exchange_norm_quantise(const bf16 *columns, const float *partials, const bf16 *g
     const Exchange e = lamport_open(mailbox, reinterpret_cast<u64 *>(dynamic_shared()));
     if constexpr (C::kRoutes > 0)
         if (routes)
-            routing_open<C>(routing_shared<C>(dynamic_shared() + kPooledPointers), bias);
+            routing_open<C>(routing_shared<C>(dynamic_shared() + kPooledPointers), bias, slots);
     if (!routes)
         grid_trigger();
     grid_wait();
     if constexpr (C::kRoutes > 0)
         if (routes) {
             routing_close<C>(routing_shared<C>(dynamic_shared() + kPooledPointers), logits, rank,
-                             slots, ids, weights, total_padded, expanded_to_permuted,
-                             permuted_to_token, histogram, counts, cta_expert, cta_limit, ctas);
+                             ids, weights, total_padded, expanded_to_permuted, permuted_to_token,
+                             histogram, counts, cta_expert, cta_limit, ctas);
             routing_trigger();
             return;
         }

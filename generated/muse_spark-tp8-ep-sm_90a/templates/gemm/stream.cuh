@@ -60,32 +60,51 @@ __device__ __forceinline__ void stream_passes(u32x4 (&a)[S::kTiles][S::kSteps][2
         stream_lay_down<S>(shared, tile, sums[tile]);
 }
 
-/* The whole product of block (x: rows, `slice` of k), left in `shared`; every warp's part lies
- * there for all to read. Waits for the launch before this one after the first weights are under
- * way. The ring follows the parts in shared memory. */
+/* What a block of the product holds when its launch may go on. */
 template <class S>
-__device__ __forceinline__ void stream_product(const bf16 *x, const bf16 *w, float *shared,
-                                               int row0, int slice) {
-    u32x4 a[S::kTiles][S::kSteps][2];
-    const Ring ring = ring_place<S>(reinterpret_cast<u8 *>(shared) + S::kPartBytes);
+struct StreamStart {
+    u32x4 a[S::kTiles][S::kSteps][2]; /* without a ring: the first weights */
+    Ring ring;
+};
+
+/* Waits for the launch before this one after the first weights are under way. The ring follows the
+ * parts in shared memory. */
+template <class S>
+__device__ __forceinline__ void stream_begin(StreamStart<S> &start, const bf16 *w, float *shared,
+                                             int row0, int slice) {
+    start.ring = ring_place<S>(reinterpret_cast<u8 *>(shared) + S::kPartBytes);
     if constexpr (S::kStages > 0) {
-        ring_open<S>(ring);
+        ring_open<S>(start.ring);
     } else {
 #pragma unroll
         for (int tile = 0; tile < S::kTiles; tile++)
-            stream_fetch<S>(a[tile], w, row0 + tile * 16, slice, 0);
+            stream_fetch<S>(start.a[tile], w, row0 + tile * 16, slice, 0);
     }
     grid_trigger();
     if constexpr (S::kStages > 0)
         if (warp_id() == S::kWarps)
-            ring_fill<S>(ring, w, row0, slice);
+            ring_fill<S>(start.ring, w, row0, slice);
     grid_wait();
+}
 
+/* The whole product of block (x: rows, `slice` of k), left in `shared`; every warp's part lies
+ * there for all to read. */
+template <class S>
+__device__ __forceinline__ void stream_end(StreamStart<S> &start, const bf16 *x, const bf16 *w,
+                                           float *shared, int row0, int slice) {
     if constexpr (S::kStages == 0)
-        stream_passes<S>(a, x, w, shared, row0, slice);
+        stream_passes<S>(start.a, x, w, shared, row0, slice);
     else if (warp_id() < S::kWarps)
-        ring_passes<S>(ring, x, shared, slice);
+        ring_passes<S>(start.ring, x, shared, slice);
     block_sync();
+}
+
+template <class S>
+__device__ __forceinline__ void stream_product(const bf16 *x, const bf16 *w, float *shared,
+                                               int row0, int slice) {
+    StreamStart<S> start;
+    stream_begin<S>(start, w, shared, row0, slice);
+    stream_end<S>(start, x, w, shared, row0, slice);
 }
 
 #endif

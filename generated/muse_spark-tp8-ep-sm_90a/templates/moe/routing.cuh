@@ -15,6 +15,7 @@ struct RoutingShared {
     u32 *route;  // [kRoutes] local expert of each route, kNowhere for others
     u32 *tile;   // [kMaxCtas] expert of each live tile
     u32 *live;   // [1] number of live tiles
+    u32 *padded; // [1] bit t: token t is padding
     float *bias; // [kExperts]
 };
 
@@ -42,13 +43,21 @@ __device__ __forceinline__ RoutingShared routing_shared(u8 *shared) {
     s.route = s.first + C::kLocal;
     s.tile = s.route + C::kRoutes;
     s.live = s.tile + C::kMaxCtas;
-    s.bias = reinterpret_cast<float *>(s.live + 1);
+    s.padded = s.live + 1;
+    s.bias = reinterpret_cast<float *>(s.padded + 1);
     return s;
 }
 
 // Before grid_wait(): what does not hang on another launch.
 template <class C>
-__device__ __forceinline__ void routing_open(const RoutingShared &s, const float *bias) {
+__device__ __forceinline__ void routing_open(const RoutingShared &s, const float *bias,
+                                             const long long *slots) {
+    static_assert(C::kRows <= 32, "a token is one bit of a word");
+    if (warp_id() == 0) {
+        const u32 padded = warp_ballot(lane_id() < u32(C::kRows) && slots[lane_id()] < 0);
+        if (lane_id() == 0)
+            shared_store(s.padded, padded);
+    }
     for (u32 e = thread_id(); e < u32(C::kLocal); e += u32(C::kWarps * 32))
         shared_store(s.chosen + e, 0u);
     for (u32 e = thread_id(); e < u32(C::kExperts); e += u32(C::kWarps * 32))
@@ -140,15 +149,13 @@ __device__ __forceinline__ void routing_select(const float *logits, const float 
 // Selection for all tokens: ids, weights, and the local experts' bits.
 template <class C>
 __device__ __forceinline__ void routing_tokens(const RoutingShared &s, const float *logits,
-                                               const int *rank, const long long *slots, int *ids,
-                                               float *weights) {
+                                               const int *rank, int *ids, float *weights) {
     constexpr int kHeld = (C::kExperts + 31) / 32;
     const u32 offset = C::kLocal == C::kExperts ? 0 : u32(rank[0]) * u32(C::kLocal);
     for (u32 t = warp_id(); t < u32(C::kRows); t += u32(C::kWarps)) {
         u32 id = kNowhere;
         float weight = 0;
-        const bool padded = slots[t] < 0;
-        if (!padded)
+        if ((shared_load(s.padded) >> t & 1u) == 0)
             routing_select<C, kHeld>(logits, s.bias, t, id, weight);
         if (lane_id() >= u32(C::kTopK))
             continue;
@@ -266,15 +273,13 @@ __device__ __forceinline__ void routing_trigger() {
 // The rest, after grid_wait().
 template <class C>
 __device__ __forceinline__ void
-routing_close(const RoutingShared &s, const float *logits, const int *rank, const long long *slots,
-              int *ids, float *weights, int *total_padded, int *expanded_to_permuted,
-              int *permuted_to_token, int *histogram, int *counts, int *cta_expert, int *cta_limit,
-              int *ctas) {
-    static_assert(C::kRows <= 32, "a token is one bit of a word");
+routing_close(const RoutingShared &s, const float *logits, const int *rank, int *ids,
+              float *weights, int *total_padded, int *expanded_to_permuted, int *permuted_to_token,
+              int *histogram, int *counts, int *cta_expert, int *cta_limit, int *ctas) {
     static_assert(C::kExperts <= 1024, "a lane marks its experts in one word");
     static_assert(C::kPermuted == C::kMaxCtas * C::kTile + 1, "one guard element");
-    block_sync(); // the bits are zero, the bias is there
-    routing_tokens<C>(s, logits, rank, slots, ids, weights);
+    block_sync(); // the bits are zero, bias and padding are there
+    routing_tokens<C>(s, logits, rank, ids, weights);
     routing_tiles<C>(s);
     routing_rows<C>(s, expanded_to_permuted, permuted_to_token);
     routing_summary<C>(s, rank, total_padded, histogram, counts, cta_expert, cta_limit, ctas);
@@ -286,9 +291,9 @@ __device__ void routing(const float *logits, const float *bias, const int *rank,
                         int *expanded_to_permuted, int *permuted_to_token, int *histogram,
                         int *counts, int *cta_expert, int *cta_limit, int *ctas) {
     const RoutingShared s = routing_shared<C>(dynamic_shared());
-    routing_open<C>(s, bias);
+    routing_open<C>(s, bias, slots);
     grid_wait();
-    routing_close<C>(s, logits, rank, slots, ids, weights, total_padded, expanded_to_permuted,
+    routing_close<C>(s, logits, rank, ids, weights, total_padded, expanded_to_permuted,
                      permuted_to_token, histogram, counts, cta_expert, cta_limit, ctas);
     routing_trigger();
 }

@@ -23,11 +23,14 @@ __device__ void publish_gemm(const bf16 *x, const bf16 *w, Mailbox *y_columns, M
     float *const shared = reinterpret_cast<float *>(dynamic_shared() + kLamportShared);
     const int row0 = static_cast<int>(block_id()) * S::kBlockRows;
     const Mailbox *const mailbox = C::kColumns == 1 ? y_columns : y_parts;
+    const u32 *const number = lamport_pointer(&mailbox->epoch);
     lamport_lay_down(mailbox, peers);
-    stream_product<S>(x, w, shared, row0, 0);
+    StreamStart<S> start;
+    stream_begin<S>(start, w, shared, row0, 0);
+    const u32 epoch = gpu_load(number); /* on its way while the block multiplies */
+    stream_end<S>(start, x, w, shared, row0, 0);
 
     const Exchange e = lamport_take_up(mailbox, peers);
-    const u32 epoch = lamport_epoch(e);
     constexpr int kOctets = S::kBlockRows / 8;
     for (int i = static_cast<int>(thread_id()); i < C::kRows * kOctets; i += S::kThreads) {
         const int token = i / kOctets, row = i % kOctets * 8;

@@ -44,13 +44,12 @@ __device__ __forceinline__ u32 unit1_tile(u32 task) {
     return shared_load(tiles + task / u32(C::kOutBlocks));
 }
 
-// The tiles, with the first two tokens of each, and the zeros, by the whole block.
+// All tiles, live or not, with the first two tokens of each, and the zeros, by the whole block.
 template <class C>
 __device__ __forceinline__ void unit1_read_tiles(const int *permuted_to_token,
-                                                 const int *cta_expert, const int *cta_limit,
-                                                 u32 live) {
+                                                 const int *cta_expert, const int *cta_limit) {
     u32 *tiles = reinterpret_cast<u32 *>(dynamic_shared() + kUnit1Tiles<C>);
-    for (u32 tile = thread_id(); tile < live; tile += block_threads()) {
+    for (u32 tile = thread_id(); tile < u32(C::kMaxCtas); tile += block_threads()) {
         const int *tokens = permuted_to_token + tile * u32(C::kTile);
         const u32 own = (u32(gpu_load(tokens)) & 63u) | (u32(gpu_load(tokens + 1)) & 63u) << 6;
         shared_store(tiles + tile,
@@ -316,7 +315,7 @@ __device__ void unit_gemm1(const u8 *codes, const e4m3 *scales, const u8 *units,
             unit_ring_init(source.ring, u32(C::kStages));
         mbar_init_fence();
     }
-    unit1_read_tiles<C>(permuted_to_token, cta_expert, cta_limit, live);
+    unit1_read_tiles<C>(permuted_to_token, cta_expert, cta_limit);
     block_sync();
     if (!finishes && lane_id() == 0)
         unit1_set_out<C>(source);

@@ -31,16 +31,25 @@ __device__ __forceinline__ u16 *unit2_sources() {
     return reinterpret_cast<u16 *>(dynamic_shared() + kUnit2Sources<C>);
 }
 // Rows of live tiles lie one after the other in shared memory; unit2_sources() says which of all
-// rows each is, and the word behind the last tile holds their number. By one warp.
+// rows each is, and the word behind the last tile holds their number. By one warp, which asks for
+// all tiles at once, live or not: a block that starts late holds up the others.
 template <class C>
 __device__ __forceinline__ void unit2_read_tiles(const int *cta_expert, const int *cta_limit,
                                                  u32 live) {
+    constexpr u32 kPer = (u32(C::kMaxCtas) + 31) / 32;
+    u32 limit[kPer];
+    u32 expert[kPer];
+#pragma unroll
+    for (u32 i = 0; i < kPer; ++i) {
+        const u32 tile = i * 32 + lane_id();
+        limit[i] = tile < u32(C::kMaxCtas) ? u32(gpu_load(cta_limit + tile)) : 0;
+        expert[i] = tile < u32(C::kMaxCtas) ? u32(gpu_load(cta_expert + tile)) : 0;
+    }
     u32 base = 0;
-    for (u32 first = 0; first < live; first += 32) {
-        const u32 tile = first + lane_id();
-        u32 count = 0;
-        if (tile < live)
-            count = u32(gpu_load(cta_limit + tile)) - tile * u32(C::kTile);
+#pragma unroll
+    for (u32 part = 0; part < kPer; ++part) {
+        const u32 tile = part * 32 + lane_id();
+        const u32 count = tile < live ? limit[part] - tile * u32(C::kTile) : 0;
         u32 end = count; // inclusive sum over lanes
 #pragma unroll
         for (u32 distance = 1; distance < 32; distance *= 2) {
@@ -50,8 +59,7 @@ __device__ __forceinline__ void unit2_read_tiles(const int *cta_expert, const in
         }
         const u32 row = base + end - count;
         if (tile < live)
-            shared_store(unit2_tiles<C>() + tile,
-                         unit_tile(u32(gpu_load(cta_expert + tile)), count, row));
+            shared_store(unit2_tiles<C>() + tile, unit_tile(expert[part], count, row));
         for (u32 i = 0; i < count; ++i)
             shared_store(unit2_sources<C>() + row + i, u16(tile * u32(C::kTile) + i));
         base += warp_shuffle(end, 31);
@@ -64,7 +72,7 @@ template <class C>
 __device__ __forceinline__ void unit2_stage(const u8 *codes2, const e4m3 *scales2, u32 live) {
     constexpr u32 kPieces = u32(C::kCodeBytes) / 16;
     const u32 rows = unit_tile_own(shared_load(unit2_tiles<C>() + live));
-#pragma unroll 2
+#pragma unroll 4
     for (u32 i = thread_id(); i < rows * kPieces; i += u32(C::kWarps) * 32) {
         const u32 row = i / kPieces;
         const u32 piece = i % kPieces;

@@ -144,6 +144,22 @@ __device__ void exchange_route_tail(const bf16 *rows, const int *expanded_to_per
             item_gain[h] = load_weight16(gain + column + item % T::kOctets * 8);
     }
     const Exchange e = lamport_open(mailbox, reinterpret_cast<u64 *>(dynamic_shared()));
+    // Settled, and read past L1, where a line of an earlier step may be.
+    int own_row[T::kHeld];
+#pragma unroll
+    for (int h = 0; h < T::kHeld; ++h) {
+        const u32 item = u32(h) * T::kThreads + thread_id();
+        own_row[h] = -1;
+        if (item < T::kItems)
+            own_row[h] = gpu_load(expanded_to_permuted + token * u32(C::kTopK) + item / T::kOctets);
+    }
+    int row[C::kTopK];
+    float weight[C::kTopK];
+#pragma unroll
+    for (int k = 0; k < C::kTopK; ++k) {
+        row[k] = gpu_load(expanded_to_permuted + token * u32(C::kTopK) + u32(k));
+        weight[k] = gpu_load(weights + token * u32(C::kTopK) + u32(k));
+    }
     route_tail_open<C>(tail);
     grid_trigger();
     grid_wait();
@@ -152,18 +168,11 @@ __device__ void exchange_route_tail(const bf16 *rows, const int *expanded_to_per
 #pragma unroll
     for (int h = 0; h < T::kHeld; ++h) {
         const u32 item = u32(h) * T::kThreads + thread_id();
-        const u32 route = token * u32(C::kTopK) + item / T::kOctets;
         if (item < T::kItems)
-            own[h] = lamport_bf16_packet(
-                tail_load<C>(rows, expanded_to_permuted[route], column / 8 + item % T::kOctets));
+            own[h] =
+                lamport_bf16_packet(tail_load<C>(rows, own_row[h], column / 8 + item % T::kOctets));
     }
     const u32 epoch = lamport_epoch(e);
-    int row[C::kTopK];
-    float weight[C::kTopK];
-    tail_routes<C>(row, expanded_to_permuted, token);
-#pragma unroll
-    for (int k = 0; k < C::kTopK; ++k)
-        weight[k] = weights[token * u32(C::kTopK) + u32(k)];
 #pragma unroll
     for (int h = 0; h < T::kHeld; ++h) {
         const u32 item = u32(h) * T::kThreads + thread_id();
