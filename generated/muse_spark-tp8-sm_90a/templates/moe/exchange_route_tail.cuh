@@ -181,8 +181,8 @@ __device__ void exchange_route_tail(const bf16 *rows, const int *expanded_to_per
         if (item < T::kItems)
             lamport_push_others<C::kRanks>(e, epoch, offset, own[h]);
     }
-    // keep: every thread has read the epoch before the block arrives; else another token's block may
-    // advance it, which one schedule in hundreds shows
+    // keep: every thread has read the epoch before the block arrives; else another token's block
+    // may advance it, which one schedule in hundreds shows
     block_sync();
     u32 arrived = 0;
     if (thread_id() == 0)
