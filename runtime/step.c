@@ -85,10 +85,9 @@ static lathe_status check_batch(lathe_engine *e, const lathe_batch *b) {
 static lathe_status check_pages(lathe_engine *e, int buffer, const lathe_batch *batch) {
     const lathe_step_buffer *b = &e->table->buffers[buffer];
     const int64_t window = e->table->groups[b->group].window, unit = e->table->page_tokens;
-    int64_t seen = batch->longest;
-    if (window > 0 && window + batch->q - 1 < seen)
-        seen = window + batch->q - 1;
-    const int64_t needed = (seen + unit - 1) / unit;
+    const int64_t before = batch->longest - batch->q - window + 1; /* that none of them sees */
+    const int64_t first = window > 0 && before > 0 ? before : 0;
+    const int64_t needed = (batch->longest - 1) / unit - first / unit + 1;
     for (int n = 0; n < lathe_engine_instances(b); ++n)
         if (lathe_engine_pages(e, buffer, n) < needed)
             return lathe_engine_fail(

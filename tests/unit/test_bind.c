@@ -253,10 +253,21 @@ Test(bind, caches_are_bound_and_bound_again_beyond_2_to_the_31) {
     cr_assert_arr_eq(logits[1], logits[0], sizeof logits[0]);
     give_pages(caches, count, 2);
     OK(lathe_bind_caches(engine, caches, count));
-    OK(plan_length(32)); /* a window of 24 keys sees 31 at most: two pages do */
+    OK(plan_length(32));
     cr_assert_eq(plan_length(33), LATHE_UNSUPPORTED);
     cr_assert_str_eq(lathe_message(engine), "KV cache kv.full of layer 1: found 2 pages, a request "
                                             "of 33 tokens wants 3");
+    /* A window of 24 keys: eight tokens see 31, which lie in three pages mostly, in two here. */
+    for (int i = 0; i < count; ++i)
+        if (strcmp(caches[i].name, "kv.full") == 0) {
+            give_pages(&caches[i], 1, 8);
+            OK(lathe_bind_caches(engine, &caches[i], 1));
+        }
+    cr_assert_eq(plan_length(46), LATHE_UNSUPPORTED);
+    cr_assert(strstr(lathe_message(engine), "KV cache kv.sliding of layer 0: found 2 pages"), "%s",
+              lathe_message(engine));
+    OK(plan_length(47));
+    OK(plan_length(48));
     REFUSED(lathe_bind_caches(engine, caches, -1), "found -1 arrays");
     give_pages(caches, count, FAR_PAGES);
     OK(lathe_bind_caches(engine, caches, count));
