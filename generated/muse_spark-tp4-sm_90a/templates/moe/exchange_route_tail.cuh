@@ -42,6 +42,27 @@ __device__ __forceinline__ RouteTail<C> route_tail_shared(u8 *shared) {
     return t;
 }
 
+// The h-th of the octets that are a thread's own.
+struct RouteOctet {
+    u32 item; // of the block's
+    bool exists;
+    u32 route;  // of the step's, by token and slot
+    u32 column; // its first
+    u64 offset; // bytes into what a rank sends
+};
+
+template <class C>
+__device__ __forceinline__ RouteOctet route_tail_octet(int h, u32 token, u32 part) {
+    using T = RouteTail<C>;
+    RouteOctet o;
+    o.item = u32(h) * T::kThreads + thread_id();
+    o.exists = o.item < T::kItems;
+    o.route = token * u32(C::kTopK) + o.item / T::kOctets;
+    o.column = part * T::kColumns + o.item % T::kOctets * 8;
+    o.offset = (u64(o.route) * C::kWidth + o.column) * 2;
+    return o;
+}
+
 // Before grid_wait(), since the blocks of a token meet here.
 template <class C>
 __device__ __forceinline__ void route_tail_open(const RouteTail<C> &t) {
@@ -136,22 +157,22 @@ __device__ void exchange_route_tail(const bf16 *rows, const int *expanded_to_per
     const u32 column = part * T::kColumns;
     const RouteTail<C> tail = route_tail_shared<C>(dynamic_shared() + 128);
 
-    u32x4 item_gain[T::kHeld];
+    u32x4 octet_gain[T::kHeld];
 #pragma unroll
     for (int h = 0; h < T::kHeld; ++h) {
-        const u32 item = u32(h) * T::kThreads + thread_id();
-        if (item < T::kItems)
-            item_gain[h] = load_weight16(gain + column + item % T::kOctets * 8);
+        const RouteOctet o = route_tail_octet<C>(h, token, part);
+        if (o.exists)
+            octet_gain[h] = load_weight16(gain + o.column);
     }
     const Exchange e = lamport_open(mailbox, reinterpret_cast<u64 *>(dynamic_shared()));
     // Settled, and read past L1, where a line of an earlier step may be.
     int own_row[T::kHeld];
 #pragma unroll
     for (int h = 0; h < T::kHeld; ++h) {
-        const u32 item = u32(h) * T::kThreads + thread_id();
+        const RouteOctet o = route_tail_octet<C>(h, token, part);
         own_row[h] = -1;
-        if (item < T::kItems)
-            own_row[h] = gpu_load(expanded_to_permuted + token * u32(C::kTopK) + item / T::kOctets);
+        if (o.exists)
+            own_row[h] = gpu_load(expanded_to_permuted + o.route);
     }
     int row[C::kTopK];
     float weight[C::kTopK];
@@ -167,19 +188,16 @@ __device__ void exchange_route_tail(const bf16 *rows, const int *expanded_to_per
     u32x4 own[T::kHeld];
 #pragma unroll
     for (int h = 0; h < T::kHeld; ++h) {
-        const u32 item = u32(h) * T::kThreads + thread_id();
-        if (item < T::kItems)
-            own[h] =
-                lamport_bf16_packet(tail_load<C>(rows, own_row[h], column / 8 + item % T::kOctets));
+        const RouteOctet o = route_tail_octet<C>(h, token, part);
+        if (o.exists)
+            own[h] = lamport_bf16_packet(tail_load<C>(rows, own_row[h], o.column / 8));
     }
     const u32 epoch = lamport_epoch(e);
 #pragma unroll
     for (int h = 0; h < T::kHeld; ++h) {
-        const u32 item = u32(h) * T::kThreads + thread_id();
-        const u64 route = u64(token) * C::kTopK + item / T::kOctets;
-        const u64 offset = (route * C::kWidth + column + item % T::kOctets * 8) * 2;
-        if (item < T::kItems)
-            lamport_push_others<C::kRanks>(e, epoch, offset, own[h]);
+        const RouteOctet o = route_tail_octet<C>(h, token, part);
+        if (o.exists)
+            lamport_push_others<C::kRanks>(e, epoch, o.offset, own[h]);
     }
     // keep: every thread has read the epoch before the block arrives; else another token's block
     // may advance it, which one schedule in hundreds shows
@@ -189,13 +207,11 @@ __device__ void exchange_route_tail(const bf16 *rows, const int *expanded_to_per
         arrived = lamport_arrive(e);
 #pragma unroll
     for (int h = 0; h < T::kHeld; ++h) {
-        const u32 item = u32(h) * T::kThreads + thread_id();
-        const u64 route = u64(token) * C::kTopK + item / T::kOctets;
-        const u64 offset = (route * C::kWidth + column + item % T::kOctets * 8) * 2;
+        const RouteOctet o = route_tail_octet<C>(h, token, part);
         const u32x4 value = exchange_sum_with<C::kRanks, C::kGroup, C::kBf16Each == 1>(
-            e, epoch, offset, own[h], item < T::kItems);
-        if (item < T::kItems)
-            route_tail_keep<C>(tail, item, value, item_gain[h]);
+            e, epoch, o.offset, own[h], o.exists);
+        if (o.exists)
+            route_tail_keep<C>(tail, o.item, value, octet_gain[h]);
     }
     route_tail_sums<C>(tail, part);
     float factor[C::kTopK];
