@@ -6,12 +6,10 @@
 # faults on purpose with steps after them. OUT (default build-gpu/out) receives the logs; the last lines are a table of verdicts.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-pack=build-gpu
-out=${OUT:-$pack/out}
+. tests/gpu/verdicts.sh
 steps=${STEPS:-10000}
 tp=tp${RANKS:-2}
-mkdir -p "$out"
-export LD_LIBRARY_PATH=$PWD/$pack/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+LIMIT=${LIMIT:-200}
 # NCCL sums in the order of its algorithm, so that is pinned; multicast is never used.
 export NCCL_ALGO=${NCCL_ALGO:-Ring} NCCL_PROTO=${NCCL_PROTO:-LL128} NCCL_NVLS_ENABLE=0
 # A Python environment brings NCCL where the system does not.
@@ -19,26 +17,6 @@ if [ -z "${LATHE_NCCL:-}" ]; then
     LATHE_NCCL=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0] + "/lib")' 2>/dev/null)
     if [ -d "$LATHE_NCCL" ]; then export LATHE_NCCL; else unset LATHE_NCCL; fi
 fi
-lathe="$pack/lathe"
-: >"$out/verdicts"
-
-# check NAME COMMAND...: runs it, keeps its log, notes verdict and seconds.
-check() {
-    name=$1
-    shift
-    began=$(date +%s)
-    timeout "${LIMIT:-200}" "$@" >"$out/$name.log" 2>&1
-    status=$?
-    printf '%-28s exit %d  %4d s  %s\n' "$name" "$status" $(($(date +%s) - began)) "$(tail -n 1 "$out/$name.log")" >>"$out/verdicts"
-}
-
-# run NAME DIRECTORY OPTIONS...
-run() {
-    name=$1
-    directory=$2
-    shift 2
-    check "$name" "$lathe" run "$pack/generated/$directory-sm_90a" --device cuda --cache "$pack/cache" "$@"
-}
 
 # both NAME DIRECTORY OPTIONS...: the references, then steps in either way.
 both() {
@@ -70,8 +48,8 @@ kill_one() {
     status=$?
     verdict=1
     [ "$status" = 3 ] && grep -q 'rank 0: .*rank' "$out/$1.log" && verdict=0
-    printf '%-28s exit %d  %4d ms %s\n' "$1" "$verdict" $((($(date +%s%N) - began) / 1000000)) \
-        "$(grep '^rank 0' "$out/$1.log" | tail -n 2 | tr '\n' ' ')" >>"$out/verdicts"
+    note "$1" "$verdict" "$((($(date +%s%N) - began) / 1000000)) ms" \
+        "$(grep '^rank 0' "$out/$1.log" | tail -n 2 | tr '\n' ' ')"
 }
 
 # fault NAME DIRECTORY FAULT PATTERN STATUS OPTIONS...: ends in that status, and says what matches the pattern.
@@ -84,13 +62,12 @@ fault() {
     wanted=$5
     shift 5
     began=$(date +%s)
-    timeout "${LIMIT:-200}" "$lathe" run "$pack/generated/$directory-sm_90a" --device cuda --cache "$pack/cache" --steps 5 \
+    timeout "$LIMIT" "$lathe" run "$pack/generated/$directory-sm_90a" --device cuda --cache "$pack/cache" --steps 5 \
         --variant 1x1 --timeout 300 --inject "$what" "$@" >"$out/$fault_name.log" 2>&1
     status=$?
     verdict=1
     [ "$status" = "$wanted" ] && grep -q "$pattern" "$out/$fault_name.log" && verdict=0
-    printf '%-28s exit %d  %4d s  %s\n' "$fault_name" "$verdict" $(($(date +%s) - began)) \
-        "$(grep "$pattern" "$out/$fault_name.log" | tail -n 1)" >>"$out/verdicts"
+    note "$fault_name" "$verdict" "$(($(date +%s) - began)) s" "$(grep "$pattern" "$out/$fault_name.log" | tail -n 1)"
 }
 
 # Each kind of fault on mailboxes: rank, layer and operation are named, and the steps after the rejoin have the bits of before.
@@ -156,5 +133,4 @@ for part in ${PARTS:-exchange step block publish nccl tiny ep tiny-nccl slice lo
         ;;
     esac
 done
-cat "$out/verdicts"
-! grep -qv ' exit 0 ' "$out/verdicts"
+conclude
