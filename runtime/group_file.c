@@ -3,7 +3,10 @@
  *
  * A long all-gather goes in pieces. Each piece is a round: a rank writes its piece, counts itself
  * in, and reads the others' once all have counted. Two halves take turns: whoever writes a half
- * again has seen every rank in the round between, and so past its reading of that half. */
+ * again has seen every rank in the round between, and so past its reading of that half.
+ *
+ * A rank holds a lock on a byte of the file as long as it has it open: the system gives it back
+ * when a process ends, however it ends, so that the others need not wait for one that is dead. */
 #include "deadline.h"
 #include "group.h"
 #include "log.h"
@@ -15,17 +18,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PIECE 65536
 #define MARK UINT64_C(0x70756f7267) /* "group" */
 #define POLL_NS 50000
 #define SPINS 200
+#define LOOK_AFTER 64 /* polls between two looks at the locks */
+
+typedef enum { VACANT = 0, TAKEN, LOCKED } presence; /* TAKEN: the file system has no locks */
 
 typedef struct {
     _Atomic uint64_t round; /* rounds to which this rank has come */
     uint64_t bytes[2];      /* of the whole all-gather, per half */
-    char pad[40];
+    _Atomic int32_t presence;
+    char pad[36];
 } seat;
 
 typedef struct {
@@ -41,6 +49,7 @@ typedef struct {
 typedef struct {
     lathe_group base;
     table *shared;
+    int file; /* -1: none */
     uint64_t timeout_ns;
     uint64_t round;
 } file_group;
@@ -73,6 +82,25 @@ static lathe_status break_for_absent(file_group *g) {
     return break_group(g, LATHE_PEER_LOST, reason);
 }
 
+/* Whether `rank` had come and its process has ended or left the group since. */
+static bool is_gone(const file_group *g, int rank) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
+    return rank != g->base.rank && atomic_load(&g->shared->seats[rank].presence) == LOCKED &&
+           fcntl(g->file, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+}
+
+/* The look at the lock comes first: who has left may have come to this round before. */
+static lathe_status look_for_gone(file_group *g) {
+    char reason[128];
+    for (int r = 0; r < g->base.world; ++r) {
+        if (!is_gone(g, r) || atomic_load(&g->shared->seats[r].round) >= g->round)
+            continue;
+        snprintf(reason, sizeof reason, "rank %d ended or left before the others were done", r);
+        return break_group(g, LATHE_PEER_LOST, reason);
+    }
+    return LATHE_OK;
+}
+
 static lathe_status break_for_size(file_group *g, int rank, uint64_t theirs, uint64_t mine) {
     char reason[128];
     snprintf(reason, sizeof reason,
@@ -90,9 +118,12 @@ static bool all_here(const file_group *g) {
 }
 
 static lathe_status wait_for_all(file_group *g, lathe_deadline end) {
-    while (!all_here(g)) {
+    for (int polls = 1; !all_here(g); ++polls) {
         if (atomic_load(&g->shared->broken))
             return refuse_broken(g);
+        const lathe_status status = polls % LOOK_AFTER == 0 ? look_for_gone(g) : LATHE_OK;
+        if (status != LATHE_OK)
+            return status;
         if (!lathe_deadline_rest(&end, SPINS, POLL_NS))
             return break_for_absent(g);
     }
@@ -142,6 +173,8 @@ static void destroy(lathe_group *base) {
     file_group *g = (file_group *)base;
     if (g->shared)
         munmap(g->shared, sizeof *g->shared);
+    if (g->file >= 0)
+        close(g->file);
     free(g);
 }
 
@@ -150,16 +183,16 @@ static table *map_file(int file) {
     return p == MAP_FAILED ? NULL : p;
 }
 
-/* Complete before it has its name. */
+/* Complete before it has its name; aside under a name that no other run has. */
 static int make_table(file_group *g, const char *path) {
     char aside[4096];
-    if ((size_t)snprintf(aside, sizeof aside, "%s.part", path) >= sizeof aside)
+    if ((size_t)snprintf(aside, sizeof aside, "%s.XXXXXX", path) >= sizeof aside)
         return ENAMETOOLONG;
-    const int file = open(aside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (file < 0)
+    g->file = mkostemp(aside, O_CLOEXEC);
+    if (g->file < 0)
         return errno;
-    int error = ftruncate(file, (off_t)sizeof(table)) == 0 ? 0 : errno;
-    if (!error && !(g->shared = map_file(file)))
+    int error = ftruncate(g->file, (off_t)sizeof(table)) == 0 ? 0 : errno;
+    if (!error && !(g->shared = map_file(g->file)))
         error = errno;
     if (!error) {
         g->shared->mark = MARK;
@@ -168,36 +201,63 @@ static int make_table(file_group *g, const char *path) {
             error = errno;
     }
     unlink(aside);
-    close(file);
     return error;
 }
 
 static int find_table(file_group *g, const char *path) {
     lathe_deadline end = lathe_deadline_in(g->timeout_ns);
-    int file = -1;
-    while ((file = open(path, O_RDWR | O_CLOEXEC)) < 0) {
+    struct stat found;
+    while ((g->file = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK)) < 0) {
         if (errno != ENOENT)
             return errno;
         if (!lathe_deadline_rest(&end, SPINS, POLL_NS))
             return ETIMEDOUT;
     }
-    g->shared = map_file(file);
-    const int error = g->shared ? 0 : errno;
-    close(file);
-    if (!error && (g->shared->mark != MARK || g->shared->world != g->base.world))
-        return EINVAL;
-    return error;
+    if (fstat(g->file, &found) != 0)
+        return errno;
+    if (!S_ISREG(found.st_mode) || found.st_size != (off_t)sizeof(table))
+        return EINVAL; /* what lies beyond the end of a file cannot be read in a mapping */
+    if (!(g->shared = map_file(g->file)))
+        return errno;
+    return g->shared->mark == MARK && g->shared->world == g->base.world ? 0 : EINVAL;
+}
+
+/* A rank comes once. */
+static bool take_seat(const file_group *g) {
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = g->base.rank, .l_len = 1};
+    const bool locked = fcntl(g->file, F_OFD_SETLK, &lock) == 0;
+    int32_t vacant = VACANT;
+    return atomic_compare_exchange_strong(&g->shared->seats[g->base.rank].presence, &vacant,
+                                          locked ? LOCKED : TAKEN);
+}
+
+static lathe_status fail_file(int rank, const char *path, int error, lathe_message_buffer out) {
+    switch (error) {
+    case ETIMEDOUT:
+        return lathe_fail(out, LATHE_PEER_LOST, "rank %d: %s: rank 0 did not make it in time", rank,
+                          path);
+    case EEXIST:
+        return lathe_fail(out, LATHE_IO,
+                          "rank %d: %s: found a file of another run, allowed: none there", rank,
+                          path);
+    case EINVAL:
+        return lathe_fail(out, LATHE_IO, "rank %d: %s: it is not of this group", rank, path);
+    default:
+        return lathe_fail(out, LATHE_IO, "rank %d: %s: %s", rank, path, strerror(error));
+    }
 }
 
 static lathe_status enter(file_group *g, const char *path, lathe_message_buffer message) {
     const bool first = g->base.rank == 0;
     const int error = first ? make_table(g, path) : find_table(g, path);
-    if (error == ETIMEDOUT)
-        return lathe_fail(message, LATHE_PEER_LOST, "rank %d: %s: rank 0 did not make it in time",
-                          g->base.rank, path);
     if (error)
-        return lathe_fail(message, LATHE_IO, "rank %d: %s: %s", g->base.rank, path,
-                          error == EINVAL ? "it is not of this group" : strerror(error));
+        return fail_file(g->base.rank, path, error, message);
+    if (!take_seat(g))
+        return lathe_fail(message, LATHE_INVALID,
+                          "rank %d: %s: found this rank there already, allowed: one process for "
+                          "each rank",
+                          g->base.rank, path);
     const lathe_status status = lathe_group_barrier(&g->base);
     if (first)
         unlink(path);
@@ -212,13 +272,15 @@ lathe_status lathe_group_file_create(const char *path, int rank, int world, uint
     const lathe_message_buffer out = {message, size};
     *group = NULL;
     if (world < 1 || world > LATHE_GROUP_MAX || rank < 0 || rank >= world)
-        return lathe_fail(out, LATHE_INVALID, "group: found rank %d of %d, allowed: up to %d", rank,
+        return lathe_fail(out, LATHE_INVALID,
+                          "group: found rank %d of %d, allowed: at most %d ranks, from 0", rank,
                           world, LATHE_GROUP_MAX);
     file_group *g = calloc(1, sizeof *g);
     if (!g)
         return lathe_fail(out, LATHE_NO_MEMORY, "no memory for a group");
     g->base = (lathe_group){.ops = &ops, .rank = rank, .world = world};
     g->timeout_ns = timeout_ns;
+    g->file = -1;
     const lathe_status status = enter(g, path, out);
     if (status == LATHE_OK)
         *group = &g->base;

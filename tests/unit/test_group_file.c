@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The group of processes that meet in a file, and what shares memory between them. */
 #include <criterion/criterion.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,22 +86,105 @@ Test(group_file, all_gather_keeps_rounds_apart) {
     }
 }
 
+static int nothing(lathe_group *g, int rank, int world) {
+    (void)g, (void)rank, (void)world;
+    return 0;
+}
+
 static int leave_early(lathe_group *g, int rank, int world) {
     (void)world;
     if (rank == 1)
         return 0;
     if (lathe_group_barrier(g) != LATHE_PEER_LOST)
         return 1;
-    if (!strstr(g->message, "no sign in time of rank 1"))
+    if (!strstr(g->message, "rank 1 ended or left"))
         return 2;
     return lathe_group_barrier(g) == LATHE_PEER_LOST ? 0 : 3; /* broken for good */
 }
 
-Test(group_file, a_lost_rank_is_named) {
+/* At once: the bound is beyond the test's. */
+Test(group_file, a_rank_that_leaves_is_named) {
     int results[3];
-    run_ranks(leave_early, 3, 3, SECOND, results);
+    run_ranks(leave_early, 3, 3, 600 * SECOND, results);
     for (int r = 0; r < 3; ++r)
         cr_assert_eq(results[r], 0, "rank %d: %d", r, results[r]);
+}
+
+static int be_killed(lathe_group *g, int rank, int world) {
+    if (rank == 1)
+        raise(SIGKILL);
+    return leave_early(g, rank, world);
+}
+
+Test(group_file, a_rank_that_is_killed_is_named) {
+    int results[3];
+    run_ranks(be_killed, 3, 3, 600 * SECOND, results);
+    cr_assert_eq(results[0], 0);
+    cr_assert_eq(results[1], -1, "killed");
+    cr_assert_eq(results[2], 0);
+}
+
+static int stay_away(lathe_group *g, int rank, int world) {
+    (void)world;
+    if (rank == 1) {
+        sleep(2);
+        return 0;
+    }
+    if (lathe_group_barrier(g) != LATHE_PEER_LOST)
+        return 1;
+    return strstr(g->message, "no sign in time of rank 1") ? 0 : 2;
+}
+
+Test(group_file, a_rank_that_stops_is_named) {
+    int results[3];
+    run_ranks(stay_away, 3, 3, SECOND, results);
+    for (int r = 0; r < 3; ++r)
+        cr_assert_eq(results[r], 0, "rank %d: %d", r, results[r]);
+}
+
+static void refuses(int rank, int world, lathe_status expected, const char *reason) {
+    char text[256];
+    lathe_group *g;
+    cr_assert_eq(lathe_group_file_create(path, rank, world, SECOND, &g, text, sizeof text),
+                 expected);
+    cr_assert(strstr(text, reason), "%s", text);
+}
+
+static void write_file(size_t bytes) {
+    FILE *f = fopen(path, "w");
+    for (size_t i = 0; i < bytes; ++i)
+        fputc('g', f);
+    fclose(f);
+}
+
+Test(group_file, a_file_of_something_else_is_refused) {
+    refuses(2, 2, LATHE_INVALID, "found rank 2 of 2, allowed: at most 16 ranks, from 0");
+    for (size_t bytes = 0; bytes <= 4 << 20; bytes = bytes * 8 + 1) {
+        write_file(bytes);
+        refuses(1, 2, LATHE_IO, "it is not of this group");
+        refuses(0, 2, LATHE_IO, "found a file of another run, allowed: none there");
+    }
+    unlink(path);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    refuses(1, 2, LATHE_IO, "it is not of this group");
+}
+
+Test(group_file, a_rank_comes_once) {
+    pid_t processes[3];
+    int results[3] = {0};
+    for (int i = 0; i < 3; ++i) {
+        processes[i] = fork();
+        if (processes[i] == 0)
+            _exit(be_rank(nothing, i == 0 ? 0 : 1, 3, SECOND));
+    }
+    int refused = 0, lost = 0;
+    for (int i = 0; i < 3; ++i) {
+        cr_assert_eq(waitpid(processes[i], &results[i], 0), processes[i]);
+        refused += WEXITSTATUS(results[i]) == 100 + LATHE_INVALID;
+        lost += WEXITSTATUS(results[i]) == 100 + LATHE_PEER_LOST;
+    }
+    cr_assert_eq(refused, 1, "one of the two that say they are rank 1");
+    cr_assert_eq(lost, 2, "rank 2 never comes");
 }
 
 static int differ(lathe_group *g, int rank, int world) {
@@ -119,11 +203,6 @@ Test(group_file, different_sizes_are_said) {
     run_ranks(differ, 2, 2, 20 * SECOND, results);
     cr_assert_eq(results[0], 0);
     cr_assert_eq(results[1], 0);
-}
-
-static int nothing(lathe_group *g, int rank, int world) {
-    (void)g, (void)rank, (void)world;
-    return 0;
 }
 
 Test(group_file, a_rank_that_never_comes_and_a_file_that_is_there) {
@@ -256,7 +335,7 @@ static int collect_alone(lathe_group *g, int rank, int world) {
     if (o->alloc(d, 64, &memory) || o->open_collectives(d, g, SECOND) ||
         o->collective(d, 0, LATHE_COLLECTIVE_ALL_GATHER, LATHE_SCALAR_F32, memory, memory, 1))
         return 2;
-    if (o->synchronize(d) != LATHE_PEER_LOST || !strstr(d->message, "all_gather: no sign in time"))
+    if (o->synchronize(d) != LATHE_PEER_LOST || !strstr(d->message, "all_gather: rank 1 ended or left"))
         return 3;
     o->destroy(d);
     return 0;
