@@ -36,7 +36,8 @@ bool lathe_inject_parse(const char *text, lathe_inject *inject) {
         const size_t length = strlen(forms[i].word);
         int64_t numbers[3] = {0};
         if (strncmp(text, forms[i].word, length) != 0 ||
-            !parse_numbers(text + length, forms[i].separators, numbers))
+            !parse_numbers(text + length, forms[i].separators, numbers) ||
+            numbers[2] > LATHE_INJECT_LATEST_MS)
             continue;
         *inject = (lathe_inject){forms[i].kind, (int)numbers[0], numbers[1],
                                  (uint64_t)numbers[2] * 1000000u};

@@ -22,6 +22,8 @@ typedef struct {
 
 #define LATHE_INJECT_ALLOWED "lost:RANK@STEP, late:RANK@STEP:MS, skew:RANK, nan:RANK@STEP"
 
+#define LATHE_INJECT_LATEST_MS 3600000 /* as --timeout */
+
 /* False where the text is none of LATHE_INJECT_ALLOWED. */
 bool lathe_inject_parse(const char *text, lathe_inject *inject);
 

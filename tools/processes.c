@@ -30,6 +30,7 @@ extern char **environ;
 typedef struct {
     pid_t process; /* 0: ended, or never started */
     int status;    /* of exit; 128 + n where signal n ended it */
+    bool forced;   /* by us */
 } child;
 
 typedef struct {
@@ -108,10 +109,12 @@ static int collect(launcher *l, bool *failed) {
     return running;
 }
 
-static void end_all(const launcher *l) {
+static void end_all(launcher *l) {
     for (int r = 0; r < l->what->count; ++r)
-        if (l->ranks[r].process)
+        if (l->ranks[r].process) {
+            l->ranks[r].forced = true;
             kill(l->ranks[r].process, SIGKILL);
+        }
 }
 
 static void wait_all(launcher *l, bool failed) {
@@ -152,7 +155,12 @@ static int report(const launcher *l) {
         if (r > 0 && status != LATHE_EXIT_OK)
             show(l, r, "out", stdout, true);
         show(l, r, "err", stderr, true);
-        if (status > 128)
+        if (l->ranks[r].forced && status > 128)
+            fprintf(stderr,
+                    "lathe run: rank %d had not ended %d s after another one failed, and was "
+                    "killed\n",
+                    r, GRACE_S);
+        else if (status > 128)
             fprintf(stderr, "lathe run: rank %d was ended by signal %d\n", r, status - 128);
         const int own = status > 128 ? LATHE_EXIT_DEVICE : status;
         worst = own > worst ? own : worst;

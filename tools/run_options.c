@@ -119,7 +119,7 @@ static int parse(int argc, char **argv, lathe_run_options *o) {
         {.name = "--inject",
          .take = take_inject,
          .to = &o->inject,
-         .allowed = LATHE_INJECT_ALLOWED},
+         .allowed = LATHE_INJECT_ALLOWED "; MS at most 3600000"},
         {.name = "--context",
          .take = take_contexts,
          .to = o,
@@ -146,6 +146,13 @@ static int parse_for_check(const lathe_run_options *o) {
     return name && !o->check ? refuse("without --check", name, "it with --check") : 0;
 }
 
+static int refuse_step(const lathe_run_options *o) {
+    char found[32], allowed[64];
+    snprintf(found, sizeof found, "%lld", (long long)o->inject.step);
+    snprintf(allowed, sizeof allowed, "0 to %lld, the last of --steps", (long long)o->steps - 1);
+    return refuse("--inject: step", found, allowed);
+}
+
 int lathe_run_options_parse(int argc, char **argv, lathe_run_options *options) {
     *options = (lathe_run_options){.weights = "calm:1", .steps = 1, .timeout_ms = 2000, .rank = -1};
     const int status = parse(argc, argv, options);
@@ -161,8 +168,7 @@ int lathe_run_options_parse(int argc, char **argv, lathe_run_options *options) {
         return refuse("--processes with", options->check ? "--check" : "--inject",
                       "steps; a check and a fault want the ranks as threads");
     if ((options->rank >= 0) != (options->meet != NULL))
-        return refuse("--rank without", "--meet", "both; --processes sets them");
-    if (options->inject.step >= options->steps)
-        return refuse("--inject", "a step beyond --steps", "steps from 0 to --steps - 1");
-    return 0;
+        return refuse(options->meet ? "--meet without" : "--rank without",
+                      options->meet ? "--rank" : "--meet", "both; --processes sets them");
+    return options->inject.step < options->steps ? 0 : refuse_step(options);
 }

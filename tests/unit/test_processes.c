@@ -99,6 +99,7 @@ Test(processes, a_rank_that_is_killed_does_not_hang_the_others) {
     cr_assert_leq(time(NULL) - then, 60);
     cr_assert_eq(WEXITSTATUS(status), 3, "%s", text);
     cr_assert(strstr(text, "rank 1 was ended by signal 9"), "%s", text);
+    cr_assert(strstr(text, "rank 0: lathe run: "), "the other one says why it ended: %s", text);
     cr_assert(strstr(text, "NOT all ended well"), "%s", text);
 }
 
