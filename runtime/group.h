@@ -8,6 +8,8 @@
 #ifndef LATHE_GROUP_H
 #define LATHE_GROUP_H
 
+#include <stdbool.h>
+
 #include "lathe.h"
 
 #define LATHE_GROUP_MAX 16 /* ranks; what a Mailbox has room for */
@@ -23,6 +25,10 @@ struct lathe_group {
     const lathe_group_ops *ops;
     int rank, world;
     uint64_t limit_ns; /* bound of the next calls where it is below the group's own; 0: none */
+    /* NULL, or asked again and again while a call waits, with the time that this stands for; false
+     * ends it like the deadline. For those who count time in another way. */
+    bool (*patience)(void *context, uint64_t ns);
+    void *patience_context;
     char message[256]; /* of the last failure */
 };
 

@@ -117,6 +117,12 @@ static bool all_here(const file_group *g) {
     return true;
 }
 
+/* Processes share processors, and what they wait for may take its turns: a rest counts for less. */
+static bool is_patient(const file_group *g, int polls) {
+    return polls <= SPINS || !g->base.patience ||
+           g->base.patience(g->base.patience_context, POLL_NS / 4);
+}
+
 static lathe_status wait_for_all(file_group *g, lathe_deadline end) {
     for (int polls = 1; !all_here(g); ++polls) {
         if (atomic_load(&g->shared->broken))
@@ -124,7 +130,7 @@ static lathe_status wait_for_all(file_group *g, lathe_deadline end) {
         const lathe_status status = polls % LOOK_AFTER == 0 ? look_for_gone(g) : LATHE_OK;
         if (status != LATHE_OK)
             return status;
-        if (!lathe_deadline_rest(&end, SPINS, POLL_NS))
+        if (!lathe_deadline_rest(&end, SPINS, POLL_NS) || !is_patient(g, polls))
             return break_for_absent(g);
     }
     return LATHE_OK;

@@ -169,8 +169,9 @@ static lathe_status check_options(const lathe_nccl_group *o, lathe_message_buffe
     if (!o || o->size != sizeof *o)
         return lathe_fail(message, LATHE_INVALID, "group: options of another size");
     if (o->world < 1 || o->world > LATHE_GROUP_MAX || o->rank < 0 || o->rank >= o->world)
-        return lathe_fail(message, LATHE_INVALID, "group: found rank %d of %d, allowed: at most %d ranks, from 0",
-                          o->rank, o->world, LATHE_GROUP_MAX);
+        return lathe_fail(message, LATHE_INVALID,
+                          "group: found rank %d of %d, allowed: at most %d ranks, from 0", o->rank,
+                          o->world, LATHE_GROUP_MAX);
     if (!o->id && !o->file)
         return lathe_fail(message, LATHE_INVALID, "group: neither an id nor a file for it");
     return LATHE_OK;

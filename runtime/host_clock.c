@@ -13,6 +13,7 @@
 
 #define MEMBERS 64
 #define PATIENCE_NS 5000000000ull /* real time in which nothing happens; then it passes anyway */
+#define STRIDE_NS 100000000ull    /* at most at once: this process may have been stopped too */
 #define BLIND_LOOKS 4096          /* at the clock without a pause between */
 
 typedef enum { FREE, AWAY, EXPECTED, RUNNING, IDLE, ASLEEP } presence;
@@ -26,6 +27,7 @@ static member members[MEMBERS];
 static atomic_uint_fast64_t world; /* goes up whenever some rank gets on */
 static atomic_uint_fast64_t now = 1000;
 static atomic_uint_fast64_t seen_world, seen_at; /* since when the world stands still, real time */
+static atomic_uint_fast64_t passed_at;           /* when time last passed, real time */
 
 static void enter(const lathe_emulator *e, presence state) {
     if (e->member >= 0)
@@ -64,11 +66,15 @@ void lathe_emu_progress(lathe_emulator *e) {
     e->stall = 0;
 }
 
-static bool out_of_patience(uint64_t then) {
-    const uint64_t real = lathe_clock_ns();
+/* Real time since anything happened. */
+static uint64_t stillness(uint64_t then, uint64_t real) {
     if (atomic_exchange(&seen_world, then) != then)
         atomic_store(&seen_at, real);
-    return real - atomic_load(&seen_at) > PATIENCE_NS;
+    return real - atomic_load(&seen_at);
+}
+
+static bool out_of_patience(uint64_t then) {
+    return stillness(then, lathe_clock_ns()) > PATIENCE_NS;
 }
 
 /* Whether a rank other than `self` may yet do something without time passing. */
@@ -83,11 +89,17 @@ static bool others_get_on(int self, uint64_t then) {
     return false;
 }
 
-/* Returns whether time passed. */
+/* Returns whether time passed. Ranks in other processes are not seen from here: where nothing has
+ * come from them for long, time is at least as fast as the real one, so that a wait for one that is
+ * stopped ends about when its bound says. */
 static bool pass(const lathe_emulator *e, uint64_t then, uint64_t ns) {
-    if (others_get_on(e->member, then) && !out_of_patience(then))
+    const uint64_t real = lathe_clock_ns();
+    const bool still = stillness(then, real) > PATIENCE_NS;
+    if (others_get_on(e->member, then) && !still)
         return false;
-    atomic_fetch_add(&now, ns);
+    const uint64_t before = atomic_exchange(&passed_at, real);
+    const uint64_t most = before < real && real - before < STRIDE_NS ? real - before : STRIDE_NS;
+    atomic_fetch_add(&now, still && before < real && most > ns ? most : ns);
     return true;
 }
 
@@ -110,13 +122,27 @@ static bool others_awake(int self) {
     return false;
 }
 
+/* To when the first sleeper wakes: there is nobody else. Who begins to wait meanwhile began after
+ * the sleeper, and so its bound is not reached unless the sleeper's delay is longer. */
+static void leap(void) {
+    uint64_t to = UINT64_MAX;
+    for (int i = 0; i < MEMBERS; i++)
+        if (atomic_load(&members[i].state) == ASLEEP && atomic_load(&members[i].at) < to)
+            to = atomic_load(&members[i].at);
+    uint64_t then = atomic_load(&now);
+    while (then < to && to != UINT64_MAX && !atomic_compare_exchange_weak(&now, &then, to))
+        ;
+}
+
 /* Until it is time for a rank that comes late. Time is then for those who wait for it to pass: a
  * sleeper that moved it could take it beyond a deadline before they had looked at the clock. */
 static void wake(lathe_emulator *e) {
     member *m = &members[e->member];
     while (atomic_load(&m->state) == ASLEEP && atomic_load(&now) < atomic_load(&m->at)) {
-        if (others_awake(e->member) || !pass(e, atomic_load(&world), 500))
+        if (others_awake(e->member))
             doze(e);
+        else
+            leap();
         sched_yield();
     }
 }
@@ -129,7 +155,7 @@ void lathe_emu_clock_begin(lathe_emulator *e) {
 }
 
 void lathe_emu_clock_end(const lathe_emulator *e) {
-    enter(e, AWAY);
+    enter(e, e->goes_on ? EXPECTED : AWAY);
 }
 
 /* Something other than a poll may follow without another rank. */
@@ -183,6 +209,24 @@ void lathe_emu_clock_idle(lathe_emulator *e, uint32_t polls) {
     e->stale_rounds++;
     if (lathe_emu_clock_fair(e) && out_of_patience(e->round_world))
         atomic_fetch_add(&now, ns);
+}
+
+void lathe_emulator_goes_on(lathe_emulator *e, bool more) {
+    e->goes_on = more;
+}
+
+uint64_t lathe_emulator_wait(lathe_emulator *e, uint64_t ns) {
+    const uint64_t then = atomic_load(&world);
+    if (e->member >= 0)
+        atomic_store(&members[e->member].at, then);
+    enter(e, IDLE);
+    pass(e, then, ns);
+    return atomic_load(&now);
+}
+
+void lathe_emulator_waited(lathe_emulator *e) {
+    atomic_fetch_add_explicit(&world, 1, memory_order_relaxed);
+    enter(e, e->goes_on ? EXPECTED : AWAY);
 }
 
 uint64_t lathe_emu_clock_look(lathe_emulator *e) {

@@ -4,14 +4,16 @@
  * same bits. */
 #include "host_device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "group.h"
 
 lathe_status lathe_host_open_collectives(lathe_device *d, lathe_group *group, uint64_t timeout_ns) {
-    (void)timeout_ns; /* the group's own bound holds */
     ((lathe_host_device *)d)->group = group;
+    ((lathe_host_device *)d)->collective_ns = timeout_ns;
+    ((lathe_host_device *)d)->lost[0] = '\0';
     return LATHE_OK;
 }
 
@@ -67,6 +69,27 @@ static void sum(const lathe_host_collective *c, const void *all, int world) {
         sum_i32(all, world, c->count, c->to);
 }
 
+typedef struct {
+    lathe_emulator *emulator;
+    uint64_t since, bound_ns; /* virtual time */
+} wait;
+
+static bool is_patient(void *context, uint64_t ns) {
+    wait *w = context;
+    return lathe_emulator_wait(w->emulator, ns) - w->since <= w->bound_ns;
+}
+
+/* Bounded in virtual time like the waits in kernels: a rank that computes is not late. */
+static lathe_status gather(lathe_host_device *h, const void *from, size_t bytes, void *all) {
+    wait w = {h->emulator, lathe_emulator_wait(h->emulator, 0), h->collective_ns};
+    h->group->patience = is_patient;
+    h->group->patience_context = &w;
+    const lathe_status status = lathe_group_all_gather(h->group, from, bytes, all);
+    h->group->patience = NULL;
+    lathe_emulator_waited(h->emulator);
+    return status;
+}
+
 lathe_status lathe_host_meet(lathe_host_device *h, const lathe_host_collective *c) {
     lathe_group *group = h->group;
     const size_t bytes = c->count * lathe_scalar_bytes(c->dtype);
@@ -74,11 +97,13 @@ lathe_status lathe_host_meet(lathe_host_device *h, const lathe_host_collective *
     void *all = malloc(bytes * (size_t)group->world + 1); /* `to` may be `from` */
     if (!all)
         return lathe_host_fail(&h->base, LATHE_NO_MEMORY, "no memory for a collective");
-    const lathe_status status = lathe_group_all_gather(group, c->from, bytes, all);
-    if (status != LATHE_OK)
-        lathe_host_fail(&h->base, status, "%s: %s", reduce ? "all_reduce" : "all_gather",
-                        group->message);
-    else if (reduce)
+    const lathe_status status = gather(h, c->from, bytes, all);
+    if (status != LATHE_OK) {
+        h->lost_status = status;
+        snprintf(h->lost, sizeof h->lost, "rank %d: %s: %s", group->rank,
+                 reduce ? "all_reduce" : "all_gather", group->message);
+        lathe_host_fail(&h->base, status, "%s", h->lost);
+    } else if (reduce)
         sum(c, all, group->world);
     else
         memcpy(c->to, all, bytes * (size_t)group->world);

@@ -278,7 +278,10 @@ static lathe_status host_synchronize(lathe_device *d) {
     if (host(d)->recording)
         return lathe_host_fail(d, LATHE_INVALID, "synchronisation while recording");
     host(d)->synchronizations_made++;
-    return lathe_host_settle(host(d));
+    const lathe_status status = lathe_host_settle(host(d));
+    return status == LATHE_OK && host(d)->lost[0]
+               ? lathe_host_fail(d, host(d)->lost_status, "%s", host(d)->lost)
+               : status;
 }
 
 static uint64_t host_allocations(const lathe_device *d) {

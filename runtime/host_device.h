@@ -70,6 +70,9 @@ typedef struct {
     int grid_room;
     lathe_host_mapping *mappings;
     lathe_group *group; /* of collectives; NULL: none */
+    uint64_t collective_ns;
+    char lost[300]; /* why a collective failed: all later ones do; "": none did */
+    lathe_status lost_status;
     void *staging;
 } lathe_host_device;
 

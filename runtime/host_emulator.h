@@ -43,6 +43,13 @@ const lathe_emulator_table *lathe_emulator_interface(void);
  * and has not begun it; the next run of one that is delayed begins `ns` from now. */
 void lathe_emulator_expect(lathe_emulator *e);
 void lathe_emulator_delay(lathe_emulator *e, uint64_t ns);
+/* Whether the rank has more to do after the run or wait that comes, so that time stands still for
+ * it between the two. */
+void lathe_emulator_goes_on(lathe_emulator *e, bool more);
+/* The rank waits for others outside of a run: `ns` pass unless one of them can get on. Returns the
+ * time. At the end: lathe_emulator_waited. */
+uint64_t lathe_emulator_wait(lathe_emulator *e, uint64_t ns);
+void lathe_emulator_waited(lathe_emulator *e);
 
 /* Runs all grids to their end, in an order that their dependencies allow. False on a fault of a
  * kernel (deadlock, divergence, misuse of a prim); lathe_emulator_message() then says which kernel,

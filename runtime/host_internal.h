@@ -216,7 +216,8 @@ struct lathe_emulator {
     int member;                  /* of those that share the clock; -1: there are too many */
     uint64_t round, round_world; /* of polling; what the world had come to at its start */
     uint32_t polls, polled, rounds_of_main, stale_rounds, idle_rounds, blind;
-    bool useful; /* something other than polling has happened */
+    bool useful;  /* something other than polling has happened */
+    bool goes_on; /* more follows the run, which time waits for */
     lathe_emulator_find find;
     void *find_context;
     bool failed;

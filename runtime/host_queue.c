@@ -310,11 +310,15 @@ static lathe_status run_queue(lathe_host_device *h, int count) {
     for (int i = 0; i < count && status == LATHE_OK; i++) {
         if (h->queue.launches[i].kernel)
             continue;
+        lathe_emulator_goes_on(h->emulator, true);
         status = run_grids(h, first, i);
         if (status == LATHE_OK)
             status = lathe_host_meet(h, &h->queue.launches[i].collective);
         first = i + 1;
     }
+    lathe_emulator_goes_on(h->emulator, false);
+    if (first > 0 && (status != LATHE_OK || first == count))
+        lathe_emulator_waited(h->emulator); /* no run follows that would say so */
     return status == LATHE_OK ? run_grids(h, first, count) : status;
 }
 

@@ -15,6 +15,8 @@
 
 #include "deadline.h"
 
+#define REST_NS 1000000u
+
 struct lathe_meeting {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -135,6 +137,17 @@ static void leave(lathe_meeting *m, void *all) {
     pthread_cond_broadcast(&m->changed);
 }
 
+/* Until something changed, or for a while where the rank has a clock of its own; false where it is
+ * time to give up. */
+static bool wait_patiently(lathe_meeting *m, lathe_group *g, const struct timespec *deadline) {
+    if (!g->patience)
+        return pthread_cond_timedwait(&m->changed, &m->lock, deadline) == 0;
+    const lathe_deadline soon = lathe_deadline_in(REST_NS);
+    const struct timespec rest = lathe_deadline_time(&soon);
+    return pthread_cond_timedwait(&m->changed, &m->lock, &rest) == 0 ||
+           g->patience(g->patience_context, REST_NS);
+}
+
 static lathe_status all_gather(lathe_group *g, const void *mine, size_t bytes, void *all) {
     lathe_meeting *m = ((thread_group *)g)->meeting;
     const bool limited = g->limit_ns && g->limit_ns < m->timeout_ns;
@@ -148,7 +161,7 @@ static lathe_status all_gather(lathe_group *g, const void *mine, size_t bytes, v
     if (!m->broken)
         arrive(m, g->rank, mine, bytes);
     while (!m->open && !m->broken)
-        if (pthread_cond_timedwait(&m->changed, &m->lock, &deadline) && !m->open)
+        if (!wait_patiently(m, g, &deadline) && !m->open)
             break_for_absent(m);
     if (!m->broken)
         leave(m, all);
