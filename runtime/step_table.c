@@ -344,6 +344,10 @@ static bool read_mailboxes(lathe_step_reader *r, const json_t *root) {
             !lathe_step_index_add(j, &r->mailboxes, boxes[i].name, i))
             return false;
         boxes[i].index = (int)index;
+        for (int other = 0; other < i; ++other) /* a fault names an exchange by its index */
+            if (boxes[other].index == boxes[i].index)
+                return lathe_json_fail_at(j, "index", "found %d a second time (first at [%d])",
+                                          boxes[i].index, other);
         lathe_json_leave(j, mark);
     }
     return true;

@@ -154,6 +154,10 @@ static const mutation mutations[] = {
      "layer -1 does not have"},
     {"prepare.0.args", "w", "{\"buffer\": \"w\", \"layer\": 1}", "prepare[0].args.w.layer",
      "found 1"},
+    {"", "mailboxes",
+     "[{\"name\": \"a\", \"bytes\": 16, \"index\": 1}, {\"name\": \"b\", \"bytes\": 16, \"index\": "
+     "1}]",
+     "mailboxes[1].index", "found 1 a second time (first at [0])"},
     {"prepare.0.args", "w", NULL, "prepare[0].args.w", "is missing"},
     {"prepare.0.args", "x", "null", "prepare[0].args.x", "no such argument"},
     {"variants.0", "name", "\"1x4\"", "variants[1].name", "a second time"},
