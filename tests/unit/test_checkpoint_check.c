@@ -156,6 +156,7 @@ Test(checkpoint_check, fields_that_change_nothing_pass) {
     edit("config.json", "\"torch_dtype\"",
          "\"vision_config\": {\"layers\": 50}, \"quantization_config\": {\"quant_algo\": "
          "\"NVFP4\"}, \"torch_dtype\"");
+    edit("config.json", "   0.0,\n", "   null,\n");
     edit("hf_quant_config.json", "\"lm_head\",",
          "\"lm_head*\", \"model.language_model.layers.1.self_attn*\", \"vision_tower*\",");
     edit("hf_quant_config.json", "\"model.language_model.layers.3.mlp.experts*\"",
