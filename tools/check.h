@@ -31,12 +31,13 @@ typedef struct {
 } lathe_check_options;
 
 typedef struct {
-    int launches; /* compared */
-    int alike;    /* values equal bit for bit on several ranks, as their references are */
-    int failed;   /* launches, whole-step values and schedules that do not meet the contract */
-    int flips;    /* choices of the chained reference that the device took otherwise */
-    double noise; /* measured by jitter; 0 where it was not */
-    double worst; /* relative L2 of the worst whole-step output */
+    int launches;   /* compared */
+    int alike;      /* values equal bit for bit on several ranks, as their references are */
+    int failed;     /* launches, whole-step values and schedules that do not meet the contract */
+    int64_t turned; /* rows of launches that are as expected with a tie inside the launch turned */
+    int flips;      /* choices of the chained reference that the device took otherwise */
+    double noise;   /* measured by jitter; 0 where it was not */
+    double worst;   /* relative L2 of the worst whole-step output */
 } lathe_check_result;
 
 /* Checks one step of one variant, the `prepare` launches first. Any status but LATHE_OK means that

@@ -305,6 +305,7 @@ static void compare_value(trial *t, int rank, int index) {
     const int64_t width = v->shape.count > 1 ? v->shape.dim[v->shape.count - 1] : count;
     o.comparison = lathe_compare(rule, v->arg->dtype, s->out, s->after, count, width);
     o.turned = lathe_check_ties(&t->ref, rank, index, width, &o.comparison);
+    t->c->result->turned += o.turned;
     o.changed = count_changed(t, v, s);
     t->row.pass = t->row.pass && o.comparison.pass && o.changed == 0;
     if (t->row.output_count < LATHE_CHECK_OUTPUTS)

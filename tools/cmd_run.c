@@ -215,6 +215,8 @@ static int check_step(run *r, int variant, int64_t context, uint64_t seed, int *
     printf("variant %s, context %lld, seed %llu: %d launches compared, %d failures",
            r->table->variants[variant].name, (long long)(context ? context : r->table->max_context),
            (unsigned long long)seed, result.launches, result.failed);
+    if (result.turned > 0)
+        printf(" (%lld rows with a tie inside the launch turned)", (long long)result.turned);
     if (result.alike > 0)
         printf("; %d values alike on all ranks", result.alike);
     if (result.noise > 0)
