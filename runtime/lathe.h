@@ -364,7 +364,7 @@ LATHE_CHECKED lathe_status lathe_bind_caches(lathe_engine *engine, const lathe_a
 typedef struct lathe_checkpoint lathe_checkpoint;
 
 /* Safetensors at `path` (a folder, an index or a file), or "calm:SEED", synthetic weights. Compared
- * with the engine's step at once: tensors, records, numbers (all is finite, scales are above zero);
+ * with the engine's step at once: tensors, records, numbers (all is finite, no scale is below zero);
  * LATHE_INVALID lists all that differs in `message`, where 64 KiB are room for much. Files are
  * mapped; a rank reads its own bytes only, but for scales. Elements of bf16 matrices of more than
  * 2^20 are looked at by lathe_build, as they are read: it fails where one is not finite. */

@@ -28,12 +28,14 @@ lathe_numbers lathe_numbers_of(const lathe_step_source *s) {
         return LATHE_NUMBERS_ANY;
     for (size_t i = 0; s->init && i < sizeof scales / sizeof scales[0]; ++i)
         if (strcmp(s->init, scales[i]) == 0)
-            return LATHE_NUMBERS_POSITIVE;
+            return s->dtype == LATHE_SCALAR_E4M3 ? LATHE_NUMBERS_UNSIGNED : LATHE_NUMBERS_POSITIVE;
     return LATHE_NUMBERS_FINITE;
 }
 
 const char *lathe_numbers_name(lathe_numbers numbers) {
-    return numbers == LATHE_NUMBERS_POSITIVE ? "finite and greater than zero" : "finite";
+    return numbers == LATHE_NUMBERS_POSITIVE   ? "finite and greater than zero"
+           : numbers == LATHE_NUMBERS_UNSIGNED ? "finite and without a sign"
+                                               : "finite";
 }
 
 static uint64_t find_not_finite(const unsigned char *data, const lanes *l) {
@@ -48,16 +50,13 @@ static uint64_t find_not_finite(const unsigned char *data, const lanes *l) {
     return (bad_a[0] | bad_a[1]) & l->high;
 }
 
-/* Of e4m3: NaN, negative, or nothing but a sign. */
-static uint64_t find_not_positive(const unsigned char *data) {
-    pair a, bad = {0}, good = ~bad;
+/* Of e4m3: NaN, or a sign. */
+static uint64_t find_signed(const unsigned char *data) {
+    pair a, bad = {0};
     for (size_t i = 0; i < BLOCK_WORDS; i += 2) {
         memcpy(&a, data + 8 * i, sizeof a);
-        const pair magnitude = a & of_e4m3.keep;
-        bad |= a | (magnitude + of_e4m3.add);
-        good &= magnitude + of_e4m3.keep;
+        bad |= a | ((a & of_e4m3.keep) + of_e4m3.add);
     }
-    bad |= ~good;
     return (bad[0] | bad[1]) & of_e4m3.high;
 }
 
@@ -100,26 +99,28 @@ static const lanes *find_lanes(lathe_scalar dtype) {
 static int64_t skip_blocks(lathe_scalar dtype, lathe_numbers numbers, const unsigned char *data,
                            int64_t count) {
     const lanes *l = find_lanes(dtype);
-    const bool positive = numbers == LATHE_NUMBERS_POSITIVE;
+    const bool no_sign = numbers == LATHE_NUMBERS_UNSIGNED && dtype == LATHE_SCALAR_E4M3;
     int64_t i = 0;
-    if (!l || (positive && dtype != LATHE_SCALAR_E4M3))
+    if (!l || (numbers != LATHE_NUMBERS_FINITE && !no_sign))
         return 0; /* few of them */
     const int64_t item = (int64_t)lathe_scalar_bytes(dtype), each = BLOCK_WORDS * 8 / item;
     while (count - i >= each &&
-           !(positive ? find_not_positive(data + i * item) : find_not_finite(data + i * item, l)))
+           !(no_sign ? find_signed(data + i * item) : find_not_finite(data + i * item, l)))
         i += each;
     return i;
 }
 
+static bool is_good(lathe_numbers numbers, double x) {
+    return isfinite(x) && (numbers != LATHE_NUMBERS_POSITIVE || x > 0) &&
+           (numbers != LATHE_NUMBERS_UNSIGNED || !signbit(x));
+}
+
 int64_t lathe_numbers_find_bad(lathe_scalar dtype, lathe_numbers numbers, const void *data,
                                int64_t count) {
-    const double least = numbers == LATHE_NUMBERS_POSITIVE ? 0 : -INFINITY;
     if (numbers == LATHE_NUMBERS_ANY)
         return count;
-    for (int64_t i = skip_blocks(dtype, numbers, data, count); i < count; ++i) {
-        const double x = value_at(dtype, data, i);
-        if (!(x > least && x < (double)INFINITY))
+    for (int64_t i = skip_blocks(dtype, numbers, data, count); i < count; ++i)
+        if (!is_good(numbers, value_at(dtype, data, i)))
             return i;
-    }
     return count;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Owns: what numbers a checkpoint's tensor may hold. Everything is finite; scales are greater than
- * zero, as whoever quantises writes them: one of zero would make zeros out of a block of weights,
- * one below zero is damage. */
+ * Owns: what numbers a checkpoint's tensor may hold. Everything is finite. No scale is below
+ * zero, and those of whole tensors and of activations are greater: they are divided by. The scale
+ * of a block may be zero: so rounds, in e4m3, that of weights far smaller than their tensor's. */
 #ifndef LATHE_NUMBERS_H
 #define LATHE_NUMBERS_H
 
@@ -9,10 +9,15 @@
 
 #include "step_table.h"
 
-typedef enum { LATHE_NUMBERS_ANY, LATHE_NUMBERS_FINITE, LATHE_NUMBERS_POSITIVE } lathe_numbers;
+typedef enum {
+    LATHE_NUMBERS_ANY,
+    LATHE_NUMBERS_FINITE,
+    LATHE_NUMBERS_POSITIVE,
+    LATHE_NUMBERS_UNSIGNED /* no sign: zero or greater */
+} lathe_numbers;
 
 lathe_numbers lathe_numbers_of(const lathe_step_source *source);
-/* "finite", "greater than zero". */
+/* "finite", "finite and greater than zero", "finite and without a sign". */
 const char *lathe_numbers_name(lathe_numbers numbers);
 /* The first element that is not so, or `count`. `data` has any alignment. NaN is neither; e4m3 has
  * no infinity. Integers are always good. As fast as memory is read. */

@@ -244,17 +244,17 @@ Test(checkpoint_check, scales_that_are_nan_are_named) {
     spoil("model.language_model.layers.1.mlp.experts.down_proj_weight_scale", block, 2);
     spoil("model.language_model.layers.2.mlp.experts.gate_up_proj_weight_scale_2", &global, 4);
     WRONG(2,
-          "layers.1.mlp.experts.down_proj_weight_scale' is not finite and greater than zero at "
+          "layers.1.mlp.experts.down_proj_weight_scale' is not finite and without a sign at "
           "element 1",
           "layers.2.mlp.experts.gate_up_proj_weight_scale_2' is not finite and greater than zero "
           "at element 0");
 }
 
-Test(checkpoint_check, scales_are_greater_than_zero_and_all_else_is_finite) {
-    const unsigned char zero[] = {0x38, 0x38, 0x00}, negative[] = {0xb8};
+Test(checkpoint_check, scales_are_greater_than_zero_but_for_a_block_and_all_else_is_finite) {
+    const unsigned char minus_zero[] = {0x38, 0x00, 0x80}, negative[] = {0xb8};
     const float global[] = {1, -1}, input = 0;
     const uint16_t infinite[] = {0x3f80, 0x3f80, 0x7f80}, nan[] = {0xffc1};
-    spoil("model.language_model.layers.1.mlp.experts.down_proj_weight_scale", zero, 3);
+    spoil("model.language_model.layers.1.mlp.experts.down_proj_weight_scale", minus_zero, 3);
     spoil("model.language_model.layers.2.mlp.experts.gate_up_proj_weight_scale", negative, 1);
     spoil("model.language_model.layers.2.mlp.experts.gate_up_proj_weight_scale_2", global, 8);
     spoil("model.language_model.layers.1.mlp.experts.down_proj_input_scale", &input, 4);
@@ -262,9 +262,9 @@ Test(checkpoint_check, scales_are_greater_than_zero_and_all_else_is_finite) {
     spoil("model.language_model.layers.3.self_attn.k_proj.weight", nan, 2);
     spoil("model.language_model.layers.3.mlp.gate.weight", &(const float){(float)INFINITY}, 4);
     WRONG(7,
-          "layers.1.mlp.experts.down_proj_weight_scale' is not finite and greater than zero at "
+          "layers.1.mlp.experts.down_proj_weight_scale' is not finite and without a sign at "
           "element 2",
-          "layers.2.mlp.experts.gate_up_proj_weight_scale' is not finite and greater than zero at "
+          "layers.2.mlp.experts.gate_up_proj_weight_scale' is not finite and without a sign at "
           "element 0",
           "layers.2.mlp.experts.gate_up_proj_weight_scale_2' is not finite and greater than zero "
           "at element 1",
