@@ -65,6 +65,7 @@ static void fill_table(void) {
     lathe_emu_fill_store(&table);
     lathe_emu_fill_warp(&table);
     lathe_emu_fill_bulk(&table);
+    lathe_emu_fill_copy(&table);
     lathe_emu_fill_peer(&table);
     lathe_emu_fill_launch(&table);
 }

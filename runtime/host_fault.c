@@ -33,7 +33,7 @@ void lathe_emu_fault(host_thread *t, const char *format, ...) {
 
 static void describe(lathe_emulator *e, const host_thread *t) {
     static const char *const collectives[] = {
-        "", "warp_sync", "warp_shuffle", "warp_shuffle_xor", "warp_ballot", "mma_bf16"};
+        "", "warp_sync", "warp_shuffle", "warp_shuffle_xor", "warp_ballot", "mma_bf16", "load_transposed"};
     const host_block *b = t->block;
     switch (t->wait) {
     case WAIT_WARP:

@@ -13,6 +13,7 @@
 #define MBARRIERS 64
 #define THREAD_STORES 32
 #define BLOCK_STORES 256
+#define THREAD_COPIES 256
 #define HISTORY 1024u /* a power of two */
 #define MAX_THREADS 1024u
 #define THREADS_IN_FLIGHT 4096u /* beyond it no further block starts, unless it must */
@@ -53,6 +54,13 @@ typedef struct {
     uint64_t *mbar;
 } host_copy;
 
+/* Sixteen bytes that a thread copies by itself, on their way. */
+typedef struct {
+    unsigned char *to;
+    const unsigned char *from;
+    uint32_t group;
+} host_own_copy;
+
 /* What a word held before a store to it became visible. */
 typedef struct {
     unsigned char *p;
@@ -76,7 +84,8 @@ typedef enum {
     WARP_SHUFFLE,
     WARP_SHUFFLE_XOR,
     WARP_BALLOT,
-    WARP_MMA
+    WARP_MMA,
+    WARP_MATRICES
 } host_collective;
 
 struct host_thread {
@@ -98,9 +107,14 @@ struct host_thread {
     uint32_t value, lane, result;
     float *d;
     const uint32_t *a, *b;
+    const unsigned char *row;
+    uint32_t *words;
     bool abandoned; /* a fault elsewhere ended it */
     int stores;
     host_store store[THREAD_STORES];
+    int copies;
+    uint32_t groups; /* of copies: number of the one that is not committed */
+    host_own_copy copy[THREAD_COPIES];
 };
 
 typedef struct {
@@ -288,6 +302,7 @@ void lathe_emu_poison(lathe_emulator *e, void *p, size_t bytes);
 void lathe_emu_fill_store(lathe_emulator_table *table);
 void lathe_emu_fill_warp(lathe_emulator_table *table);
 void lathe_emu_fill_bulk(lathe_emulator_table *table);
+void lathe_emu_fill_copy(lathe_emulator_table *table);
 void lathe_emu_fill_peer(lathe_emulator_table *table);
 void lathe_emu_fill_launch(lathe_emulator_table *table);
 

@@ -101,6 +101,8 @@ static void thread_start(lathe_emulator *e, host_block *b, host_thread *t, uint3
     t->serial = ++e->serial;
     t->known = (host_view){b->grid->commits, b->grid->commits};
     t->stores = 0;
+    t->copies = 0;
+    t->groups = 0;
     t->view = (lathe_emulator_thread){.thread = index,
                                       .threads = b->threads,
                                       .shared = b->shared,
@@ -198,6 +200,8 @@ static void block_end(lathe_emulator *e, host_block *b) {
 void lathe_emu_block_exit(host_thread *t) {
     lathe_emulator *e = lathe_emu_active;
     host_block *b = t->block;
+    if (t->copies)
+        lathe_emu_fault(t, "the thread ended while %d of its copies were on their way", t->copies);
     if (b->running == 1)
         check_block_end(t);
     lathe_emu_retire(t);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const char *const names[] = {
-    "", "warp_sync", "warp_shuffle", "warp_shuffle_xor", "warp_ballot", "mma_bf16"};
+    "", "warp_sync", "warp_shuffle", "warp_shuffle_xor", "warp_ballot", "mma_bf16", "load_transposed"};
 
 static void shuffle(host_warp *w) {
     for (uint32_t i = 0; i < WARP; i++) {
@@ -71,6 +71,16 @@ static void mma(host_warp *w) {
     }
 }
 
+/* Lane 8 m + r holds row r of matrix m. */
+static void transpose(const host_warp *w) {
+    for (uint32_t i = 0; i < WARP; i++)
+        for (uint32_t m = 0; m < 4; m++) {
+            const uint32_t row = 8 * m + i % 4 * 2, column = i / 4 * 2;
+            memcpy(w->lane[i]->words + m, w->lane[row]->row + column, 2);
+            memcpy((unsigned char *)(w->lane[i]->words + m) + 2, w->lane[row + 1]->row + column, 2);
+        }
+}
+
 static void share_views(host_warp *w) {
     host_view all = {0, 0};
     for (uint32_t i = 0; i < WARP; i++)
@@ -86,6 +96,8 @@ static void perform(lathe_emulator *e, host_warp *w) {
         ballot(w);
     else if (w->kind == WARP_MMA)
         mma(w);
+    else if (w->kind == WARP_MATRICES)
+        transpose(w);
     else if (w->kind == WARP_SYNC)
         share_views(w);
     for (uint32_t i = 0; i < WARP; i++)
@@ -155,6 +167,18 @@ static void mma_bf16(float *d, const unsigned int *a, const unsigned int *b) {
     collective(t, WARP_MMA);
 }
 
+static void load_transposed(unsigned int *d, const void *row) {
+    host_thread *t = lathe_emu_current();
+    const uintptr_t offset = (uintptr_t)row - (uintptr_t)t->view.shared;
+    if (offset % 16 != 0 || offset > t->view.shared_bytes || t->view.shared_bytes - offset < 16)
+        lathe_emu_fault(t, "load_transposed at shared byte %lld of %u: 16 bytes at a multiple of 16",
+                        (long long)offset, t->view.shared_bytes);
+    t->view.touched[offset / 16] = 1;
+    t->row = row;
+    t->words = d;
+    collective(t, WARP_MATRICES);
+}
+
 static void open_barrier(lathe_emulator *e, host_barrier *barrier) {
     host_view all = {0, 0};
     for (const host_thread *t = barrier->waiters; t; t = t->next)
@@ -217,5 +241,6 @@ void lathe_emu_fill_warp(lathe_emulator_table *table) {
     table->shuffle = warp_shuffle;
     table->shuffle_xor = warp_shuffle_xor;
     table->ballot = warp_ballot;
+    table->load_transposed = load_transposed;
     table->mma_bf16 = mma_bf16;
 }

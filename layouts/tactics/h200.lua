@@ -97,33 +97,6 @@ return tactics "h200" {
             },
         },
     },
-    -- Attention of TP 8, each request 8192 tokens long.
-    tactic "attention/paged" {
-        shape = { kRows = 8, kRequests = 1, kHeads = 16, kKvHeads = 2, kDim = 64, kPageTokens = 16, kPacked = 128, kTableWidth = 2064,
-                  kOut = 1024, kWindow = 2048 }, rows = 8,
-        choose = { { kWarps = 8, kTiles = 1, kSplits = 16 } },
-        record = {
-            gpu = "NVIDIA H200", toolkit = "13.0", driver = "580.159.04", date = "2026-11-30", median_us = 7.15, spread_us = 0.08,
-            losers = {
-                { kWarps = 8, kTiles = 1, kSplits = 8, median_us = 7.14 }, -- within the spread; the other fills the machine
-                { kWarps = 4, kTiles = 1, kSplits = 16, median_us = 8.96 }, { kWarps = 8, kTiles = 2, kSplits = 8, median_us = 9.97 },
-                { kWarps = 8, kTiles = 2, kSplits = 16, median_us = 10.37 }, { kWarps = 4, kTiles = 1, kSplits = 32, median_us = 11.64 },
-                { kWarps = 4, kTiles = 2, kSplits = 33, median_us = 20.45 },
-            },
-        },
-    },
-    tactic "attention/paged" {
-        shape = { kRows = 8, kRequests = 1, kHeads = 16, kKvHeads = 2, kDim = 64, kPageTokens = 16, kPacked = 128, kTableWidth = 2064,
-                  kOut = 1024, kWindow = 0 }, rows = 8,
-        choose = { { kWarps = 8, kTiles = 1, kSplits = 16 } },
-        record = {
-            gpu = "NVIDIA H200", toolkit = "13.0", driver = "580.159.04", date = "2026-11-30", median_us = 8.84, spread_us = 0.1,
-            losers = {
-                { kWarps = 8, kTiles = 1, kSplits = 8, median_us = 10.99 }, { kWarps = 8, kTiles = 2, kSplits = 16, median_us = 12.43 },
-                { kWarps = 4, kTiles = 1, kSplits = 32, median_us = 14.22 }, { kWarps = 4, kTiles = 2, kSplits = 64, median_us = 29.74 },
-            },
-        },
-    },
     tactic "moe/unit_gemm2" {
         shape = { kMaxRows = 512, kCodeBytes = 256, kBlocks = 32, kExperts = 256, kUnits = 256, kUnitBytes = 4608,
                   kWidth = 4096, kMaxCtas = 64, kOutRows = 512, kTile = 8, kRoutes = 64 }, rows = 8,

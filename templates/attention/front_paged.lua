@@ -47,15 +47,15 @@ return provider "attention/front_paged" {
         arg "seq_lens" { dir = "in", dtype = "i32", shape = { "kRequests" },
             port = "attention.seq_lens" },
     },
-    launch = rules.launch,
+    launch = rules.launch(function(c) return c.kProductSplits end),
     cost = function(c)
         local t = rules.cost(c)
         t.bytes = t.bytes + c.kRows * c.kWidth * math.max(2, 4 * c.kProductSplits)
         t.operations = t.operations + c.kRows * c.kWidth * (10 + c.kProductSplits)
         return t
     end,
-    tactics = rules.tactics(32),
-    default = rules.default(32),
+    tactics = rules.tactics,
+    default = rules.default,
     unsupported = function(c, arch)
         if c.kWidth ~= (c.kHeads + c.kKvHeads) * c.kPacked then
             return "the width of qkvg must be 2 (heads + kv_heads) head width"

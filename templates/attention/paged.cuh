@@ -26,25 +26,26 @@ __device__ __forceinline__ u32x2 paged_gate(const PagedTensors<C> &from, int row
 // The step's own keys stand in the cache like all others.
 template <class C>
 __device__ __forceinline__ int paged_old(const PagedTensors<C> &, int) {
-    return kPagedChunk;
+    return kPagedUnit;
 }
 
 template <class C>
-__device__ __forceinline__ void paged_renew(PagedKeys<C::kDim> &, const PagedTensors<C> &, int, int,
-                                            bool, int, int) {}
+__device__ __forceinline__ void paged_renew(u8 *, const PagedTensors<C> &, int, int, bool, int, int,
+                                            int) {}
 
 template <class C>
 __device__ void paged_attention(const bf16 *q, const bf16 *cache, const int *block_tables,
                                 const int *seq_lens, const bf16 *gate, bf16 *y, float *partial_o,
                                 float *partial_sums, u32 *counters) {
     paged_check<C>();
+    paged_meet<C>();
     grid_trigger();
     grid_wait();
 
     const PagedWork work = paged_divide<C>(seq_lens);
     const int *const table = block_tables + (i64)work.request * C::kTableWidth;
     const PagedTensors<C> from = {q, gate, cache};
-    PagedWalk<C> walk;
+    PagedWalk walk;
     paged_set_out<C>(walk, work, from, table);
     paged_block<C>(work, walk, from, table, y, partial_o, partial_sums, counters);
 }

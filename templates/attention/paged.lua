@@ -29,10 +29,10 @@ return provider "attention/paged" {
         arg "gate" { dir = "in", dtype = "bf16", shape = { "kRows", "kHeads", "kDim" },
             port = "o_norm_gate.gate" },
     },
-    launch = rules.launch,
+    launch = rules.launch(function() return 0 end),
     cost = rules.cost,
-    tactics = rules.tactics(64),
-    default = rules.default(64),
+    tactics = rules.tactics,
+    default = rules.default,
     unsupported = function(c, arch)
         if c.kPacked ~= 2 * c.kDim then
             return "a cache row must hold k and v: twice the head width"

@@ -12,6 +12,26 @@
 #include <utility>
 #include <vector>
 
+// A configuration with what its spec computes.
+template <class T>
+struct Computed : T {
+    static constexpr int kWarps = T::kTeams * T::kTiles, kParts = T::kSplits / T::kCluster;
+};
+
+template <class C>
+static void launch_paged(Kernel &k) {
+    k.workspace("partial_o", {C::kParts, C::kRows, C::kHeads, C::kDim});
+    k.workspace("partial_sums", {C::kParts, C::kRows, C::kHeads, 2});
+    k.workspace("counters", {C::kRequests, C::kKvHeads, C::kSlices, C::kCluster}, true);
+    LATHE_CONSTANTS(k, C, kRows, kRequests, kHeads, kKvHeads, kDim, kPageTokens, kTableWidth,
+                    kWindow, kScale, kEps);
+    k.launch({C::kSplits, C::kKvHeads * C::kSlices, C::kRequests}, C::kWarps * 32,
+             PagedShape<C>::kSentAt + PagedShape<C>::kSentBytes + 16);
+    if (C::kCluster > 1)
+        k.cluster(C::kCluster);
+    k.allow("y", 4e-4, "a tenth of line 1 of the contract");
+}
+
 // Requests of the given lengths over shuffled pages.
 template <class C>
 struct Scene {

@@ -13,9 +13,9 @@ extern "C" void lathe_ref_attention_front_paged(lathe_ref *r);
 struct Plain {
     static constexpr int kRows = 8, kRequests = 1, kHeads = 16, kKvHeads = 2, kDim = 64,
                          kPageTokens = 16, kPacked = 128, kTableWidth = 20, kOut = 1024,
-                         kWindow = 0, kMaxContext = 320, kWarps = 2, kTiles = 2, kSplits = 2,
-                         kSlices = 2, kAnchored = 0, kWidth = 2304, kProductSplits = 2, kRope = 1,
-                         kPositions = 400;
+                         kWindow = 0, kMaxContext = 320, kTeams = 2, kTiles = 2, kSplits = 2,
+                         kSlices = 2, kAnchored = 0, kCluster = 1, kChunk = 16, kStages = 2,
+                         kWidth = 2304, kProductSplits = 2, kRope = 1, kPositions = 400;
     static constexpr float kScale = 0.684125810f, kEps = 1e-5f, kQkEps = 2e-5f;
 };
 struct Whole : Plain { // no RoPE, the product in bf16
@@ -23,10 +23,21 @@ struct Whole : Plain { // no RoPE, the product in bf16
                          kSlices = 4;
 };
 struct Window40 : Plain {
-    static constexpr int kWindow = 40, kSplits = 3, kWarps = 1;
+    static constexpr int kWindow = 40, kSplits = 3, kTeams = 1;
 };
 struct Anchored : Plain {
     static constexpr int kAnchored = 1, kSplits = 3;
+};
+struct AllTiles : Plain { // keys are read once; a chunk of two units
+    static constexpr int kTiles = 4, kSlices = 1, kChunk = 32, kStages = 3, kSplits = 4,
+                         kCluster = 2;
+};
+struct Cluster8 : Whole {
+    static constexpr int kSplits = 8, kCluster = 8, kWindow = 200, kStages = 3, kTeams = 1;
+};
+struct Ten : Plain { // more new keys than a warp makes at once
+    static constexpr int kRows = 10, kHeads = 4, kOut = 256, kTiles = 1, kSlices = 2, kWidth = 768,
+                         kChunk = 32, kCluster = 2;
 };
 struct Small : Plain { // one row a request, most of a tile empty
     static constexpr int kRows = 4, kRequests = 4, kHeads = 4, kKvHeads = 2, kDim = 32,
@@ -42,10 +53,10 @@ struct Wide : Small {
                          kPacked = 256, kOut = 256, kSplits = 4, kWidth = 768;
 };
 struct Page64 : Small {
-    static constexpr int kPageTokens = 64, kTableWidth = 5, kWindow = 70, kSplits = 3, kWarps = 3;
+    static constexpr int kPageTokens = 64, kTableWidth = 5, kWindow = 70, kSplits = 3, kTeams = 3;
 };
 struct Race : Narrow {
-    static constexpr int kRows = 8, kRequests = 1, kHeads = 8, kOut = 128, kWindow = 0, kWarps = 1,
+    static constexpr int kRows = 8, kRequests = 1, kHeads = 8, kOut = 128, kWindow = 0, kTeams = 1,
                          kSplits = 8, kWidth = 384;
 };
 
@@ -97,9 +108,10 @@ static double slot_of(const Scene<C> &scene, int64_t row) {
     return entry * C::kPageTokens + position % C::kPageTokens;
 }
 
-template <class C>
+template <class T>
 static void check(const char *name, std::vector<int> lengths, double poison = 0, int launches = 1,
                   int seeds = 0) {
+    using C = Computed<T>;
     Scene<C> scene(std::move(lengths));
     Kernel k(name, front_paged<C>, lathe_ref_attention_front_paged);
     add_product<C>(k, scene, poison);
@@ -125,15 +137,8 @@ static void check(const char *name, std::vector<int> lengths, double poison = 0,
     k.in("block_tables", {C::kRequests, C::kTableWidth}).raw(scene.tables.data());
     k.in("seq_lens", {C::kRequests}).raw(scene.lengths.data());
     k.out("y", {C::kRows, C::kOut});
-    k.workspace("partial_o", {C::kSplits, C::kRows, C::kHeads, C::kDim});
-    k.workspace("partial_sums", {C::kSplits, C::kRows, C::kHeads, 2});
-    k.workspace("counters", {C::kRequests, C::kKvHeads, C::kSlices}, true);
-    LATHE_CONSTANTS(k, C, kRows, kRequests, kHeads, kKvHeads, kDim, kPageTokens, kTableWidth,
-                    kWindow, kScale, kEps);
+    launch_paged<C>(k);
     LATHE_CONSTANTS(k, C, kProductSplits, kPositions, kQkEps);
-    k.launch({C::kSplits, C::kKvHeads * C::kSlices, C::kRequests}, C::kWarps * 32,
-             C::kWarps * C::kTiles * 16 * ((C::kDim + 4) * 4 + 8) + 16);
-    k.allow("y", 4e-4, "a tenth of line 1 of the contract");
     k.allow("cache", 4e-4, "a tenth of line 1 of the contract");
     k.repeat(launches);
     if (seeds > 0)
@@ -154,6 +159,12 @@ int main() {
     check<Window40>("a window", {315});
     check<Window40>("a window within the first page", {43});
     check<Anchored>("anchored splits", {200});
+    check<AllTiles>("four tiles", {300});
+    check<AllTiles>("four tiles, new keys in two chunks", {292});
+    check<AllTiles>("four tiles, as long as its rows", {8});
+    check<Cluster8>("a cluster of eight and a window", {301});
+    check<Ten>("ten rows", {100});
+    check<Ten>("ten rows over a page's end", {164});
     check<Small>("a single key each", {1, 1, 16, 17});
     check<Small>("a padded request", {31, 0, 320, 2});
     check<Narrow>("heads of 16", {26, 0, 111});

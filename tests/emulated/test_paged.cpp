@@ -15,18 +15,31 @@ extern "C" void lathe_ref_attention_qkv_front(lathe_ref *r);
 struct Plain {
     static constexpr int kRows = 8, kRequests = 1, kHeads = 16, kKvHeads = 2, kDim = 64,
                          kPageTokens = 16, kPacked = 128, kTableWidth = 20, kOut = 1024,
-                         kWindow = 0, kMaxContext = 320, kWarps = 2, kTiles = 2, kSplits = 2,
-                         kSlices = 2, kAnchored = 0;
+                         kWindow = 0, kMaxContext = 320, kTeams = 2, kTiles = 2, kSplits = 2,
+                         kSlices = 2, kAnchored = 0, kCluster = 1, kChunk = 16, kStages = 2;
     static constexpr float kScale = 0.684125810f, kEps = 1e-5f;
 };
 struct Split1 : Plain {
     static constexpr int kSplits = 1, kTiles = 1, kSlices = 4;
 };
 struct Split8 : Plain {
-    static constexpr int kSplits = 8, kWarps = 1;
+    static constexpr int kSplits = 8, kTeams = 1;
+};
+struct Cluster8 : Split8 {
+    static constexpr int kCluster = 8, kStages = 3;
+};
+struct Clusters : Split8 { // several of them, chunks of two units
+    static constexpr int kCluster = 2, kChunk = 32;
+};
+struct AllTiles : Plain { // keys are read once
+    static constexpr int kTiles = 4, kSlices = 1, kChunk = 32, kStages = 4, kSplits = 4,
+                         kCluster = 4;
 };
 struct Window40 : Plain {
-    static constexpr int kWindow = 40, kSplits = 3, kWarps = 1;
+    static constexpr int kWindow = 40, kSplits = 3, kTeams = 1;
+};
+struct WideWindow : Window40 { // a chunk's first unit may have no visible key
+    static constexpr int kChunk = 32, kSplits = 2, kCluster = 2;
 };
 struct Window24 : Plain { // two requests of four rows, more heads than a slice holds
     static constexpr int kRequests = 2, kWindow = 24, kTiles = 1, kSlices = 2;
@@ -36,32 +49,35 @@ struct Small : Plain { // one row a request, most of a tile empty
                          kPacked = 64, kOut = 128, kTiles = 1, kSlices = 1;
 };
 struct SmallWindow : Small {
-    static constexpr int kWindow = 33, kWarps = 4;
+    static constexpr int kWindow = 33, kTeams = 4;
 };
 struct Split33 : Small {
     static constexpr int kRows = 1, kRequests = 1, kMaxContext = 640, kTableWidth = 40,
-                         kSplits = 33, kWarps = 1;
+                         kSplits = 33, kTeams = 1;
 };
 struct Narrow : Small { // as many kv heads as heads
     static constexpr int kRows = 6, kRequests = 3, kKvHeads = 4, kDim = 16, kPacked = 32, kOut = 64,
                          kWindow = 24;
 };
+struct NarrowCluster : Narrow { // a block folds fewer lanes than a warp has
+    static constexpr int kSplits = 8, kCluster = 8, kChunk = 32;
+};
 struct Race : Narrow { // every warp has rows to leave before it arrives at the counter
-    static constexpr int kRows = 8, kRequests = 1, kHeads = 8, kOut = 128, kWindow = 0, kWarps = 4;
+    static constexpr int kRows = 8, kRequests = 1, kHeads = 8, kOut = 128, kWindow = 0, kTeams = 4;
 };
 struct RaceOfMany : Race {
-    static constexpr int kSplits = 8, kWarps = 1;
+    static constexpr int kSplits = 8, kTeams = 1;
 };
 struct Wide : Small {
     static constexpr int kRows = 8, kRequests = 1, kHeads = 2, kKvHeads = 1, kDim = 128,
                          kPacked = 256, kOut = 256, kSplits = 4;
 };
 struct Page64 : Small {
-    static constexpr int kPageTokens = 64, kTableWidth = 5, kWindow = 70, kSplits = 3, kWarps = 3;
+    static constexpr int kPageTokens = 64, kTableWidth = 5, kWindow = 70, kSplits = 3, kTeams = 3;
 };
 
 struct Anchored : Plain {
-    static constexpr int kAnchored = 1;
+    static constexpr int kAnchored = 1, kSplits = 4, kCluster = 2;
 };
 struct AnchoredOne : Anchored {
     static constexpr int kRows = 1, kTiles = 1, kSlices = 1;
@@ -79,21 +95,10 @@ struct PlainOne : Plain {
     static constexpr int kRows = 1, kTiles = 1, kSlices = 1;
 };
 
-template <class C>
-static void add_workspace(Kernel &k) {
-    k.workspace("partial_o", {C::kSplits, C::kRows, C::kHeads, C::kDim});
-    k.workspace("partial_sums", {C::kSplits, C::kRows, C::kHeads, 2});
-    k.workspace("counters", {C::kRequests, C::kKvHeads, C::kSlices}, true);
-    LATHE_CONSTANTS(k, C, kRows, kRequests, kHeads, kKvHeads, kDim, kPageTokens, kTableWidth,
-                    kWindow, kScale, kEps);
-    k.launch({C::kSplits, C::kKvHeads * C::kSlices, C::kRequests}, C::kWarps * 32,
-             C::kWarps * C::kTiles * 16 * ((C::kDim + 4) * 4 + 8) + 16);
-    k.allow("y", 4e-4, "a tenth of line 1 of the contract");
-}
-
-template <class C>
-static void check(const char *name, std::vector<int> lengths, const Spoil<C> &spoil = nullptr,
-                  int launches = 1, int seeds = 0) {
+template <class T>
+static void check(const char *name, std::vector<int> lengths,
+                  const Spoil<Computed<T>> &spoil = nullptr, int launches = 1, int seeds = 0) {
+    using C = Computed<T>;
     Scene<C> scene(std::move(lengths));
     Kernel k(name, paged_attention<C>, lathe_ref_attention_paged);
     k.in("q", {C::kRows, C::kHeads, C::kDim}).normal(0, 0.5);
@@ -107,7 +112,7 @@ static void check(const char *name, std::vector<int> lengths, const Spoil<C> &sp
         return scene.length(static_cast<int>(request)) > 0 ? noise(i * 17 + 5) * 2 : NAN;
     });
     k.out("y", {C::kRows, C::kOut});
-    add_workspace<C>(k);
+    launch_paged<C>(k);
     k.repeat(launches);
     if (seeds > 0)
         k.seeds(seeds);
@@ -117,7 +122,7 @@ static void check(const char *name, std::vector<int> lengths, const Spoil<C> &sp
 // Values and keys that some queries of a step see and others do not: who does not stays clean.
 template <class C>
 static void check_spoilt(const char *name, int length, int key, bool value, double poison) {
-    check<C>(name, {length}, [=](const Element<C> &e, double x) {
+    check<C>(name, {length}, [=](const Element<Computed<C>> &e, double x) {
         return e.key == key && e.is_value == value ? poison : x;
     });
 }
@@ -125,7 +130,7 @@ static void check_spoilt(const char *name, int length, int key, bool value, doub
 // A score far above the others at one key, moved over the whole context: the running maximum
 // changes early, late and never.
 static void check_peak(int length, int key) {
-    check<Split8>("peak", {length}, [=](const Element<Split8> &e, double x) {
+    check<Split8>("peak", {length}, [=](const Element<Computed<Split8>> &e, double x) {
         return e.key == key && !e.is_value ? x * 8 : x;
     });
 }
@@ -133,8 +138,9 @@ static void check_peak(int length, int key) {
 // Row `row` of y for a request of that length alone or, with `companion` > 0, beside one of that
 // length. Weights are about equal and values cancel, so that the o-norm blows up what the order of
 // a sum leaves in its last bits.
-template <class C>
+template <class T>
 static std::vector<bf16> row_of(int length, int row, int companion = 0) {
+    using C = Computed<T>;
     std::vector<int> lengths = {length};
     if (companion > 0)
         lengths.push_back(companion);
@@ -160,7 +166,7 @@ static std::vector<bf16> row_of(int length, int row, int companion = 0) {
     k.in("seq_lens", {C::kRequests}).raw(scene.lengths.data());
     k.in("gate", {C::kRows, C::kHeads, C::kDim}).fill(1);
     k.out("y", {C::kRows, C::kOut});
-    add_workspace<C>(k);
+    launch_paged<C>(k);
     k.seeds(1);
     k.run();
     const bf16 *y = static_cast<const bf16 *>(k.result("y")) + row * C::kOut;
@@ -195,7 +201,7 @@ struct Front {
 
 // Launched early behind the kernel that writes its queries, gate and newest cache rows.
 static void check_early() {
-    using C = Small;
+    using C = Computed<Small>;
     Scene<C> scene({17, 1, 64, 33});
     Kernel front("front", qkv_front<Front>, lathe_ref_attention_qkv_front);
     front.in("qkvg", {Front::kRows, Front::kWidth}).normal(0, 1);
@@ -223,7 +229,7 @@ static void check_early() {
     k.in("seq_lens", {C::kRequests}).raw(scene.lengths.data());
     k.same_as("gate", front, "gate");
     k.out("y", {C::kRows, C::kOut});
-    add_workspace<C>(k);
+    launch_paged<C>(k);
     k.early();
     harness::run({&front, &k});
 }
@@ -236,6 +242,14 @@ int main() {
     check<Split8>("eight splits", {313});
     check<Split8>("more splits than keys", {40});
     check<Split33>("33 splits", {601});
+    check<Cluster8>("a cluster of eight", {313});
+    check<Cluster8>("a cluster with more blocks than keys", {40});
+    check<Clusters>("four clusters of two", {313});
+    check<Clusters>("clusters without a key", {70});
+    check<AllTiles>("four tiles, chunks of 32", {300});
+    check<WideWindow>("a window and chunks of 32", {315});
+    check<WideWindow>("a window that begins a unit late", {80});
+    check<NarrowCluster>("heads of 16 in a cluster", {26, 0, 111});
     check<Plain>("a single key", {1});
     check<Small>("a single key each", {1, 1, 16, 17});
     check<Small>("a padded request", {31, 0, 320, 2});
@@ -251,6 +265,7 @@ int main() {
     check<Race>("two arrivals", {128}, nullptr, 1, 12);
     check<RaceOfMany>("eight arrivals", {128}, nullptr, 1, 12);
     check<Race>("three launches", {128}, nullptr, 3);
+    check<Clusters>("clusters, three launches", {128}, nullptr, 3);
     check<Wide>("heads of 128", {150});
     check<Page64>("pages of 64", {64, 65, 300, 0});
 

@@ -70,6 +70,35 @@ __device__ static void mixed_warp(u32 *out) {
     out[lane_id()] = lane_id() == 3 ? warp_ballot(true) : warp_shuffle(lane_id(), 0);
 }
 
+// Lane 8 m + r brings row r of matrix m; bit 0 of a row's place is turned so that rows lie apart.
+__device__ static void transposed_kernel(const u32 *x, u32 *y) {
+    u8 *shared = dynamic_shared();
+    const u32 lane = lane_id();
+    for (u32 i = 0; i < 4; i++)
+        shared_store(reinterpret_cast<u32 *>(shared + (lane ^ 1) * 16) + i, x[lane * 4 + i]);
+    warp_sync();
+    u32 d[4];
+    load_transposed(d, shared + (lane ^ 1) * 16);
+    for (u32 m = 0; m < 4; m++)
+        y[lane * 4 + m] = d[m];
+}
+
+static void test_transposed() {
+    Kernel k("transposed", transposed_kernel, [](lathe_ref *r) {
+        const u16 *x = static_cast<const u16 *>(lathe_ref_data(r, 0, "x"));
+        for (u32 lane = 0; lane < 32; lane++)
+            for (u32 m = 0; m < 4; m++) {
+                const u32 row = 8 * m + lane % 4 * 2, column = lane / 4;
+                lathe_ref_out(r, 0, "y")[lane * 4 + m] =
+                    x[row * 8 + column] + 65536.0 * x[(row + 1) * 8 + column];
+            }
+    });
+    k.in("x", {32, 4}).integers(0, 1 << 30);
+    k.out("y", {32, 4});
+    k.launch({1}, 32, 512);
+    k.run();
+}
+
 static void test_warp_faults() {
     Kernel half("half", half_a_warp, nullptr);
     half.out("out", {32});
@@ -262,6 +291,67 @@ static void test_bulk() {
     ring_case<NO_EMPTY_WAIT>();
 }
 
+// Copies of a thread ------------------------------------------------------------------------------
+
+enum { COPIES_WAITED, COPIES_TOO_FEW, COPIES_NO_BARRIER, COPIES_LEFT, COPIES_ODD };
+
+// Two warps bring eight pieces, two of them on their way while one is added up.
+template <int WHAT>
+__device__ void copies_kernel(const u32 *x, u32 *y) {
+    u32 *stages = reinterpret_cast<u32 *>(dynamic_shared());
+    const u32 me = thread_id();
+    for (u32 i = 0; i < 2; i++) {
+        copy16(stages + i * 256 + me * 4, x + i * 256 + me * 4 + (WHAT == COPIES_ODD ? 1 : 0));
+        copy_commit();
+    }
+    u32 sum = 0;
+    for (u32 i = 0; i < 8; i++) {
+        copy_wait<WHAT == COPIES_TOO_FEW ? 2 : 1>();
+        if (WHAT != COPIES_NO_BARRIER)
+            block_sync();
+        if (i + 2 < 8)
+            copy16(stages + (i + 2) % 3 * 256 + me * 4, x + (i + 2) * 256 + me * 4);
+        copy_commit();
+        for (u32 j = 0; j < 4; j++)
+            sum = sum * 3 + shared_load(stages + i % 3 * 256 + (me * 4 + 32 * 4 + j) % 256);
+    }
+    if (WHAT == COPIES_LEFT)
+        copy16(stages + me * 4, x + me * 4);
+    y[me] = sum;
+}
+
+template <int WHAT>
+static void copies_case(const char *fault = nullptr) {
+    Kernel k("copies", copies_kernel<WHAT>, [](lathe_ref *r) {
+        const u32 *x = static_cast<const u32 *>(lathe_ref_data(r, 0, "x"));
+        for (int me = 0; me < 64; me++) {
+            u32 sum = 0;
+            for (int i = 0; i < 8; i++)
+                for (int j = 0; j < 4; j++)
+                    sum = sum * 3 + x[i * 256 + (me * 4 + 128 + j) % 256];
+            lathe_ref_out(r, 0, "y")[me] = sum;
+        }
+    });
+    k.in("x", {8, 256}).integers(0, 1000);
+    k.out("y", {64});
+    k.launch({2}, 64, 3 * 1024);
+    if (fault)
+        k.fails(fault);
+    else if (WHAT != COPIES_WAITED)
+        k.any_seed_differs();
+    else
+        k.seeds(10);
+    k.run();
+}
+
+static void test_copies() {
+    copies_case<COPIES_WAITED>();
+    copies_case<COPIES_TOO_FEW>();
+    copies_case<COPIES_NO_BARRIER>();
+    copies_case<COPIES_LEFT>("ended while 1 of its copies were on their way");
+    copies_case<COPIES_ODD>("both must be multiples of 16");
+}
+
 enum { MET, NOT_MET, NOT_WAITED, TOO_FAR };
 
 // Warp w of block b sends 100 b + w, plus its lane, to lane's block; every block adds what it got.
@@ -335,9 +425,11 @@ static void test_cluster() {
 
 int main() {
     test_warp();
+    test_transposed();
     test_warp_faults();
     test_block();
     test_bulk();
+    test_copies();
     test_cluster();
     return finish("prims");
 }

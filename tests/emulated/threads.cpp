@@ -71,6 +71,7 @@ struct Warp {
     std::array<unsigned, warp_lanes> in, out;
     std::array<float *, warp_lanes> d;
     std::array<const unsigned *, warp_lanes> a, b;
+    std::array<const void *, warp_lanes> row, rows;
 };
 
 struct Mbar {
@@ -206,6 +207,25 @@ void mma_bf16(float *d, const unsigned *a, const unsigned *b) {
         [&] { multiply(w); });
 }
 
+// Each lane takes what it wants from the rows that the others name; it is the one that reads.
+void load_transposed(unsigned *d, const void *row) {
+    std::array<const void *, warp_lanes> rows;
+    {
+        Unseen unseen;
+        Warp &w = my_warp();
+        const unsigned lane = my_lane();
+        w.barrier.pass(
+            warp_lanes, [&] { w.row[lane] = row; }, [&] { w.rows = w.row; });
+        rows = w.rows;
+    }
+    const unsigned lane = my_lane();
+    for (unsigned m = 0; m < 4; m++)
+        for (unsigned i = 0; i < 2; i++)
+            std::memcpy(reinterpret_cast<char *>(d + m) + 2 * i,
+                        static_cast<const char *>(rows[8 * m + lane % 4 * 2 + i]) + lane / 4 * 2,
+                        2);
+}
+
 void block_sync(unsigned id, unsigned threads, int whole_block) {
     Block &b = *current->block;
     if (whole_block)
@@ -304,6 +324,13 @@ void bulk_load(void *to, const void *from, unsigned bytes, unsigned long long *a
     b->copies.push_back(std::move(copy));
 }
 
+// The TSan build sees who reads what was copied without a barrier in between; the fibres show copies
+// that nobody waited for.
+void copy16(void *to, const void *from) {
+    std::memcpy(to, from, 16);
+}
+void copy_wait(unsigned) {}
+
 void cluster_sync() {
     Cluster *c = current->block->cluster.get();
     if (c)
@@ -345,6 +372,7 @@ const lathe_emulator_table table = {
     .shuffle = shuffle,
     .shuffle_xor = shuffle_xor,
     .ballot = ballot,
+    .load_transposed = load_transposed,
     .mma_bf16 = mma_bf16,
     .mbar_init = mbar_init,
     .mbar_init_fence = nothing,
@@ -353,6 +381,9 @@ const lathe_emulator_table table = {
     .mbar_wait = mbar_wait,
     .bulk_load = bulk_load,
     .async_fence = nothing,
+    .copy16 = copy16,
+    .copy_commit = nothing,
+    .copy_wait = copy_wait,
     .cluster_sync = cluster_sync,
     .cluster_send = cluster_send,
     .grid_wait = nothing,

@@ -19,7 +19,8 @@
 static const char *const prims[] = {
     "block_sync",  "block_sync_named", "warp_sync",    "mbar_wait",    "mbar_init_fence",
     "mbar_arrive", "mbar_expect",      "async_fence",  "grid_wait",    "gpu_fence",
-    "peer_fence",  "peer_store4",      "peer_store16", "cluster_sync", "cluster_wait"};
+    "peer_fence",  "peer_store4",      "peer_store16", "cluster_sync", "cluster_wait",
+    "copy_wait"};
 
 typedef struct {
     char *bytes; /* ends with a zero byte */

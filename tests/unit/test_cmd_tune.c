@@ -107,11 +107,11 @@ Test(cmd_tune, the_fastest_is_taken) {
     cr_assert_eq(file.count, 1);
     const json_t *fields = file.entries[0].fields;
     const json_t *chosen = json_array_get(json_object_get(fields, "choose"), 0);
-    cr_expect_leq(json_integer_value(json_object_get(chosen, "kWarps")), 2, "%s", text);
+    cr_expect_leq(json_integer_value(json_object_get(chosen, "kTeams")), 2, "%s", text);
     const json_t *losers = json_object_get(json_object_get(fields, "record"), "losers");
     const json_t *last = json_array_get(losers, json_array_size(losers) - 1);
     cr_expect_eq(json_number_value(json_object_get(last, "median_us")), 2, "%s", text);
-    cr_expect_gt(json_integer_value(json_object_get(last, "kWarps")), 2, "%s", text);
+    cr_expect_gt(json_integer_value(json_object_get(last, "kTeams")), 2, "%s", text);
     lathe_tactic_file_free(&file);
     free(text);
 }

@@ -49,6 +49,23 @@ __device__ __forceinline__ void bulk_load(void *shared, const void *global, u32 
                  "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(shared_address(mbar))
                  : "memory");
 }
+// Sixteen bytes by the calling thread, both addresses multiples of 16. Lands at some later moment.
+__device__ __forceinline__ void copy16(void *shared, const void *global) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)),
+                 "l"(__cvta_generic_to_global(global))
+                 : "memory");
+}
+// Ends a group of the thread's copies, which may hold none.
+__device__ __forceinline__ void copy_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Returns once all of the thread's groups but the last kLeft have landed. A barrier shows them to
+// others.
+template <int kLeft>
+__device__ __forceinline__ void copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+
 // All threads of the cluster's blocks, as a barrier; orders shared memory among them.
 __device__ __forceinline__ void cluster_sync() {
     asm volatile(
@@ -66,6 +83,20 @@ __device__ __forceinline__ void cluster_send(u32 block, float *shared, float val
                  :
                  : "r"(shared_address(shared)), "r"(shared_address(mbar)), "r"(block),
                    "r"(__float_as_uint(value))
+                 : "memory");
+}
+
+// Sixteen bytes instead of four, at a multiple of 16.
+__device__ __forceinline__ void cluster_send16(u32 block, f32x4 *shared, f32x4 value, u64 *mbar) {
+    asm volatile("{\n\t.reg .u32 a, m;\n\t"
+                 "mapa.shared::cluster.u32 a, %0, %2;\n\t"
+                 "mapa.shared::cluster.u32 m, %1, %2;\n\t"
+                 "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
+                 "[a], {%3, %4, %5, %6}, [m];\n\t}"
+                 :
+                 : "r"(shared_address(shared)), "r"(shared_address(mbar)), "r"(block),
+                   "r"(__float_as_uint(value.x)), "r"(__float_as_uint(value.y)),
+                   "r"(__float_as_uint(value.z)), "r"(__float_as_uint(value.w))
                  : "memory");
 }
 

@@ -26,15 +26,6 @@ __device__ __forceinline__ void front_words(u32 *to, const PagedProduct<C> &from
     const i64 at = (i64)row * C::kWidth + column;
     if constexpr (C::kProductSplits == 0) {
         paged_load_words<kWords>(to, from.qkvg + at);
-    } else if constexpr (kWords == 1) {
-        f32x2 sum = {};
-#pragma unroll
-        for (int split = 0; split < C::kProductSplits; split++) {
-            const f32x2 part =
-                *(const f32x2 *)(from.partials + (i64)split * (C::kRows * C::kWidth) + at);
-            sum = split == 0 ? part : f32x2{sum.x + part.x, sum.y + part.y};
-        }
-        to[0] = pack_bf16(sum.x, sum.y);
     } else {
 #pragma unroll
         for (int pair = 0; pair < kWords / 2; pair++) {
@@ -103,11 +94,11 @@ __device__ __forceinline__ void front_rotate(float (&x)[C::kDim / 4], const floa
 template <class C>
 __device__ __forceinline__ void paged_row(u32 (&words)[C::kDim / 8], const PagedProduct<C> &from,
                                           int row, int head) {
-    constexpr int kVector = C::kDim >= 32 ? 4 : C::kDim / 8; // words of one load
+    constexpr int kVector = kPagedVector<C::kDim>;
 #pragma unroll
     for (int i = 0; i < C::kDim / 8 / kVector; i++)
         front_words<C, kVector>(words + i * kVector, from, row,
-                                head * C::kDim + (i * 4 + (int)lane_id() % 4) * kVector * 2);
+                                head * C::kDim + paged_channel<C::kDim>(i));
     float x[C::kDim / 4];
 #pragma unroll
     for (int i = 0; i < C::kDim / 8; i++) {
@@ -132,9 +123,7 @@ __device__ __forceinline__ void front_insert(const PagedProduct<C> &from, int ro
         return;
     const i64 line = (slot / C::kPageTokens * C::kKvHeads + kv_head) * C::kPageTokens;
     bf16 *const to = from.cache + (line + slot % C::kPageTokens) * C::kPacked + element;
-    if constexpr (kWords == 1)
-        *(u32 *)to = words[0];
-    else if constexpr (kWords == 2)
+    if constexpr (kWords == 2)
         *(u32x2 *)to = {words[0], words[1]};
     else
         *(u32x4 *)to = {words[0], words[1], words[2], words[3]};
@@ -154,49 +143,53 @@ __device__ __forceinline__ int paged_old(const PagedProduct<C> &, int before) {
     return before;
 }
 
-// Puts the step's own keys and values into a chunk. Its key 0 is number `first`
-// of the request's `q` rows of this step, which begin at `row0`. `inserts`:
-// this block writes them to the cache as well.
+// Puts words of a new row into the chunk and, where the block inserts, into the cache. `key`: place
+// in the chunk.
 template <class C>
-__device__ __forceinline__ void paged_renew(PagedKeys<C::kDim> &keys, const PagedProduct<C> &from,
-                                            int row0, int kv_head, bool inserts, int first, int q) {
-    constexpr int kVector = C::kDim >= 32 ? 4 : C::kDim / 8;
-    constexpr int kValueVector = C::kDim >= 64 ? 4 : C::kDim / 16;
-    const int g = (int)lane_id() / 4;
-    const int t = (int)lane_id() % 4;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int number = first + half * 8 + g;
-        const bool is_new = number >= 0 && number < q;
-        const int row = row0 + (is_new ? number : 0);
+__device__ __forceinline__ void front_put(u8 *chunk, int key, const PagedProduct<C> &from, int row,
+                                          int kv_head, bool inserts, int element,
+                                          const u32 *words) {
+    constexpr int kVector = kPagedVector<C::kDim>;
+    u8 *const to = chunk + paged_place<C::kDim>(key, element / 8) + element % 8 * 2;
+    if constexpr (kVector == 2)
+        shared_store((u32x2 *)to, u32x2{words[0], words[1]});
+    else
+        shared_store((u32x4 *)to, u32x4{words[0], words[1], words[2], words[3]});
+    if (inserts)
+        front_insert<C, kVector>(from, row, kv_head, element, words);
+}
+
+// Puts the step's own keys and values into a chunk of which they are; key 0 is number `first` of
+// the request's `q` rows of this step, which begin at `row0`. Warp `member` of a team: the first
+// makes the keys, the last the values, eight rows at a time. `inserts`: this block writes them to
+// the cache as well.
+template <class C>
+__device__ __forceinline__ void paged_renew(u8 *chunk, const PagedProduct<C> &from, int row0,
+                                            int kv_head, bool inserts, int first, int q,
+                                            int member) {
+    constexpr int kVector = kPagedVector<C::kDim>;
+#pragma unroll 1
+    for (int number = (int)lane_id() / 4; number - (int)lane_id() / 4 < q; number += 8) {
+        const int key = number - first;
+        const bool is_new = number < q && key >= 0 && key < C::kChunk;
+        const int row = row0 + (number < q ? number : 0);
         u32 words[C::kDim / 8];
-        paged_row(words, from, row, C::kHeads + kv_head);
-        if (is_new) {
-#pragma unroll
-            for (int i = 0; i < C::kDim / 8; i++)
-                keys.k[half][i] = words[i];
+        if (member == 0) {
+            paged_row(words, from, row, C::kHeads + kv_head);
 #pragma unroll
             for (int i = 0; i < C::kDim / 8 / kVector; i++)
-                if (inserts)
-                    front_insert<C, kVector>(from, row, kv_head, (i * 4 + t) * kVector * 2,
-                                             words + i * kVector);
+                if (is_new)
+                    front_put(chunk, key, from, row, kv_head, inserts, paged_channel<C::kDim>(i),
+                              words + i * kVector);
         }
-        warp_sync(); // keep: one row at a time, for the sake of registers
-    }
-#pragma unroll
-    for (int place = 0; place < 4; place++) {
-        const int number = first + place / 2 * 8 + t * 2 + place % 2;
-        if (number < 0 || number >= q)
-            continue;
-#pragma unroll
-        for (int i = 0; i < C::kDim / 16 / kValueVector; i++) {
-            const int channel = (i * 8 + g) * kValueVector * 2;
-            u32 *const words = keys.v[place] + i * kValueVector;
-            front_words<C, kValueVector>(words, from, row0 + number,
-                                         (C::kHeads + C::kKvHeads + kv_head) * C::kDim + channel);
-            if (inserts)
-                front_insert<C, kValueVector>(from, row0 + number, kv_head, C::kDim + channel,
-                                              words);
+        if (member == C::kTiles - 1 && is_new) {
+#pragma unroll 1 // many slices and both vectors do not fit the registers
+            for (int i = 0; i < C::kDim / 8 / kVector; i++) {
+                const int channel = paged_channel<C::kDim>(i);
+                front_words<C, kVector>(words, from, row,
+                                        (C::kHeads + C::kKvHeads + kv_head) * C::kDim + channel);
+                front_put(chunk, key, from, row, kv_head, inserts, C::kDim + channel, words);
+            }
         }
     }
 }

@@ -24,6 +24,10 @@ static inline float exp_f32(float x) {
 static inline float exp2_f32(float x) {
     return (float)__builtin_exp2((double)x);
 }
+// As exp2_f32, but zero below 2^-126.
+static inline float exp2_flush_f32(float x) {
+    return x < -126.0f ? 0.0f : exp2_f32(x);
+}
 static inline float log2_f32(float x) {
     return (float)__builtin_log2((double)x);
 }

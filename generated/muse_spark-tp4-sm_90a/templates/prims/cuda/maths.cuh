@@ -24,6 +24,12 @@ __device__ __forceinline__ float exp_f32(float x) {
 __device__ __forceinline__ float exp2_f32(float x) {
     return exp2f(x);
 }
+// As exp2_f32, but zero below 2^-126.
+__device__ __forceinline__ float exp2_flush_f32(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 __device__ __forceinline__ float log2_f32(float x) {
     return log2f(x);
 }

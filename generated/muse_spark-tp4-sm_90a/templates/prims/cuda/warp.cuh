@@ -27,6 +27,16 @@ __device__ __forceinline__ u32 warp_min(u32 value) {
     return __reduce_min_sync(0xffffffffu, value);
 }
 
+// Four 8 x 8 matrices of bf16 from shared memory, transposed. Lane 8 m + r names row r of matrix m,
+// 16 bytes at a multiple of 16; with g = lane / 4 and t = lane % 4, d[m] is column g of its rows 2t,
+// 2t+1: what mma_bf16 wants as b of rows that are k.
+__device__ __forceinline__ void load_transposed(u32 (&d)[4], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"((u32)__cvta_generic_to_shared(row))
+                 : "memory");
+}
+
 // d[16x8] += a[16x16] b[16x8]; bf16 pairs, low half first; fp32 accumulation. With g = lane / 4 and
 // t = lane % 4: a[0] row g, a[1] row g+8, both columns 2t 2t+1; a[2] and a[3] the same rows,
 // columns 2t+8 2t+9; b[0] rows 2t 2t+1, b[1] rows 2t+8 2t+9, both column g; d[0] d[1] row g,

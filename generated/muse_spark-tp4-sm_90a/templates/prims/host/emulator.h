@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-#define LATHE_EMULATOR_VERSION 2
+#define LATHE_EMULATOR_VERSION 3
 
 /* The CUDA thread that runs. The emulator's own record of it begins with this. */
 typedef struct lathe_emulator_thread {
@@ -39,6 +39,8 @@ typedef struct lathe_emulator_table {
     unsigned int (*shuffle)(unsigned int bits, unsigned int lane);
     unsigned int (*shuffle_xor)(unsigned int bits, unsigned int mask);
     unsigned int (*ballot)(int predicate);
+    /* `row`: 16 bytes of shared memory. */
+    void (*load_transposed)(unsigned int *d, const void *row);
     void (*mma_bf16)(float *d, const unsigned int *a, const unsigned int *b);
 
     void (*mbar_init)(unsigned long long *mbar, unsigned int arrivals);
@@ -49,6 +51,9 @@ typedef struct lathe_emulator_table {
     void (*bulk_load)(void *shared, const void *global, unsigned int bytes,
                       unsigned long long *mbar);
     void (*async_fence)(void);
+    void (*copy16)(void *shared, const void *global);
+    void (*copy_commit)(void);
+    void (*copy_wait)(unsigned int left);
 
     void (*cluster_sync)(void);
     /* `to` and `mbar` are the caller's; what is meant lies at the same places in that block. */

@@ -40,6 +40,9 @@ static inline u32 warp_max(u32 value) {
 static inline u32 warp_min(u32 value) {
     return ~warp_max(~value);
 }
+static inline void load_transposed(u32 (&d)[4], const void *row) {
+    lathe_table->load_transposed(d, row);
+}
 static inline void mma_bf16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     lathe_table->mma_bf16(d, a, b);
 }
