@@ -17,7 +17,7 @@ struct MoeGatherFirstSlidingBf161x8 {
     static constexpr float kEps = 1e-05f;
     // layouts/muse_spark_model.lua:585, center of edge.norm
     static constexpr int kCenter = 1;
-    // templates/moe/pooled.lua:124, rule
+    // templates/moe/pooled.lua:125, rule
     static constexpr int kWarps = 8;
     // layouts/muse_spark_model.lua:118, moe.h0[2]
     static constexpr int kColumns = 512;

@@ -45,23 +45,23 @@ struct AttnRopeFirstSlidingBf161x8 {
     static constexpr float kEps = 1e-05f;
     // layouts/muse_spark_providers.lua:123, option anchored
     static constexpr int kAnchored = 0;
-    // templates/attention/paged_rules.lua:76, rule
+    // templates/attention/paged_rules.lua:87, rule
     static constexpr int kTeams = 2;
-    // templates/attention/paged_rules.lua:76, rule
+    // templates/attention/paged_rules.lua:87, rule
     static constexpr int kTiles = 1;
-    // templates/attention/paged_rules.lua:76, rule
+    // templates/attention/paged_rules.lua:87, rule
     static constexpr int kSplits = 2;
-    // templates/attention/paged_rules.lua:76, rule
+    // templates/attention/paged_rules.lua:87, rule
     static constexpr int kCluster = 2;
-    // templates/attention/paged_rules.lua:76, rule
+    // templates/attention/paged_rules.lua:87, rule
     static constexpr int kChunk = 16;
-    // templates/attention/paged_rules.lua:76, rule
+    // templates/attention/paged_rules.lua:87, rule
     static constexpr int kStages = 2;
-    // templates/attention/paged_rules.lua:162, computed
+    // templates/attention/paged_rules.lua:171, computed
     static constexpr int kWarps = 2;
-    // templates/attention/paged_rules.lua:163, computed
+    // templates/attention/paged_rules.lua:172, computed
     static constexpr int kParts = 1;
-    // templates/attention/paged_rules.lua:165, computed
+    // templates/attention/paged_rules.lua:174, computed
     static constexpr int kSlices = 1;
 };
 

@@ -17,7 +17,7 @@ struct MoeGatherFullNvfp41x8 {
     static constexpr float kEps = 1e-05f;
     // layouts/muse_spark_model.lua:585, center of moe.norm
     static constexpr int kCenter = 1;
-    // templates/moe/pooled.lua:124, rule
+    // templates/moe/pooled.lua:125, rule
     static constexpr int kWarps = 1;
     // layouts/muse_spark_model.lua:118, moe.h0[2]
     static constexpr int kColumns = 128;

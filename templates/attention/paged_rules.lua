@@ -52,6 +52,18 @@ local function registers(c, arch, slices_of_product)
     return arch.name == "sm_90a" and dim(c) <= 64 and slices_of_product <= 2 and 128 or 255
 end
 
+-- A team's chunks in shared memory: as many as keep a second block of attention off a multiprocessor, where clusters would meet,
+-- and leave the next launch a share.
+local function stages(c, arch, t)
+    t.kStages = 2
+    while t.kStages < 8 and 2 * shared_bytes(c, t) <= arch.shared do
+        t.kStages = t.kStages + 1
+    end
+    while t.kStages > 2 and shared_bytes(c, t) > arch.shared do
+        t.kStages = t.kStages - 1
+    end
+end
+
 -- Splits and clusters that fit beside each other, one block a multiprocessor; of clusters of eight and four one or two fewer than
 -- the number of multiprocessors says, since they do not end where a group of them does (a cluster too many waits for another to
 -- end). `blocks` share the keys of a split. A smaller cluster leaves more to fold behind it, and must be worth a quarter more splits.
@@ -72,7 +84,6 @@ end
 -- One block of eight warps a multiprocessor, as far as there are keys for them. Behind a window the launch is a matter of latency:
 -- one cluster folds all splits, a block takes one tile, which divides the queries over more of them. Where all keys are seen, a
 -- block takes up to four tiles, so that keys are read once. Two splits at least: one request may be far longer than the others.
--- Three chunks of a team leave shared memory to the next launch.
 local function default(c, arch)
     if arch.name == "host" then
         local t = { kTeams = 2, kTiles = math.min(2, query_tiles(c)), kChunk = UNIT, kStages = 2 }
@@ -81,12 +92,10 @@ local function default(c, arch)
         return t
     end
     local tiles = c.kWindow > 0 and 1 or query_tiles(c) > 2 and 4 or query_tiles(c)
-    local t = { kTeams = 8 // tiles, kTiles = tiles, kChunk = tiles == 1 and UNIT or 2 * UNIT, kStages = 3 }
+    local t = { kTeams = 8 // tiles, kTiles = tiles, kChunk = tiles == 1 and UNIT or 2 * UNIT }
     divide(arch, t, c.kRequests * c.kKvHeads * ceil_div(query_tiles(c), tiles),
            math.min(c.kWindow > 0 and 8 or SPLITS_MAX, rounds(c, t.kTeams, t.kChunk)))
-    while t.kStages > 2 and shared_bytes(c, t) > arch.shared do
-        t.kStages = t.kStages - 1
-    end
+    stages(c, arch, t)
     return t
 end
 

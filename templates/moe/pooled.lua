@@ -120,10 +120,11 @@ function pooled.tactics(c, arch)
     return list
 end
 
--- A routing block takes a token a warp where registers allow it: the launches behind it wait for that block.
+-- A routing block takes a token a warp where registers allow it (for sm_120a nvcc 13 does not do with the 64 of 32 warps): the
+-- launches behind it wait for that block.
 function pooled.default(c, arch)
     local list = { { kWarps = warps(c, 8) } }
-    for _, n in ipairs { 16, 32 } do
+    for _, n in ipairs(arch.name == "sm_120a" and { 16 } or { 16, 32 }) do
         if arch.name ~= "host" and c.kRoutes > 0 and n <= c.kRows and n > list[1].kWarps then
             table.insert(list, 1, { kWarps = n })
         end

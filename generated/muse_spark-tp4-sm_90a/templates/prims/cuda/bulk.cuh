@@ -42,11 +42,12 @@ __device__ __forceinline__ void mbar_wait(u64 *mbar, u32 parity) {
     }
 }
 
-// A multiple of 16 bytes, both addresses multiples of 16. One thread calls.
+// Weights: a multiple of 16 bytes, both addresses multiples of 16. One thread calls.
 __device__ __forceinline__ void bulk_load(void *shared, const void *global, u32 bytes, u64 *mbar) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1], %2, [%3];" ::"r"(shared_address(shared)),
-                 "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(shared_address(mbar))
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(shared)),
+                 "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(shared_address(mbar)),
+                 "l"(kReadOnce)
                  : "memory");
 }
 // Sixteen bytes by the calling thread, both addresses multiples of 16. Lands at some later moment.

@@ -9,9 +9,10 @@
 // Volatile, so that a load written before grid_wait() is issued before it.
 __device__ __forceinline__ u32x4 load_weight16(const void *p) {
     u32x4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(__cvta_generic_to_global(p)));
+    asm volatile(
+        "ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+        : "l"(__cvta_generic_to_global(p)), "l"(kReadOnce));
     return v;
 }
 __device__ __forceinline__ u32x2 load_weight8(const void *p) {

@@ -9,6 +9,10 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 
+// L2's policy evict_first, as createpolicy.fractional makes it for all of an access. Weights pass through
+// L2 once a step and are twice its size a layer: what they do not push out of it is code, rows, flags.
+constexpr u64 kReadOnce = 0x12f0000000000000ull;
+
 struct bf16 {
     u16 bits;
 };
