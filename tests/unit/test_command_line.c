@@ -14,9 +14,9 @@ typedef int command(int argc, char **argv);
 
 static char said[8192];
 
-/* Calls `run` and keeps what it says on standard error, or on `stream`, in `said`. */
-static int listen(command *run, FILE *stream, const char *const *words) {
-    char *argv[16] = {(char *)(uintptr_t) "command"};
+/* Calls `run` by its name and keeps what it says on standard error, or on `stream`, in `said`. */
+static int listen(const char *called, command *run, FILE *stream, const char *const *words) {
+    char *argv[16] = {(char *)(uintptr_t)called};
     int argc = 1;
     for (; words[argc - 1]; ++argc)
         argv[argc] = (char *)(uintptr_t)words[argc - 1];
@@ -66,7 +66,7 @@ static int read_line(int argc, char **argv) {
     return lathe_command_line_parse(&line, argc, argv);
 }
 
-#define READ(...) listen(read_line, stderr, (const char *const[]){__VA_ARGS__, NULL})
+#define READ(...) listen("paint", read_line, stderr, (const char *const[]){__VA_ARGS__, NULL})
 #define REFUSED(what, ...)                                                                         \
     do {                                                                                           \
         cr_assert_eq(READ(__VA_ARGS__), LATHE_EXIT_USAGE + 1);                                     \
@@ -120,7 +120,7 @@ Test(command_line, what_is_missing_or_unknown_is_named) {
 }
 
 Test(command_line, help_is_printed_on_demand) {
-    cr_assert_eq(listen(read_line, stdout, (const char *const[]){"wall", "--help", NULL}),
+    cr_assert_eq(listen("paint", read_line, stdout, (const char *const[]){"wall", "--help", NULL}),
                  LATHE_EXIT_OK + 1);
     cr_assert_str_eq(said, "paint, by name\n");
 }
@@ -140,7 +140,8 @@ static const struct {
 
 static void expect(size_t c, const char *what, const char *const *words) {
     char wanted[300];
-    cr_expect_eq(listen(commands[c].run, stderr, words), LATHE_EXIT_USAGE, "%s", commands[c].name);
+    cr_expect_eq(listen(commands[c].name, commands[c].run, stderr, words), LATHE_EXIT_USAGE, "%s",
+                 commands[c].name);
     snprintf(wanted, sizeof wanted, "lathe %s: %s\n", commands[c].name, what);
     cr_expect_str_eq(said, wanted);
 }
@@ -169,7 +170,8 @@ static const char *value_of(const char *option) {
 Test(command_line, every_command_takes_each_option_once) {
     for (size_t c = 0; c < COMMANDS; ++c) {
         char help[sizeof said], what[200], option[64];
-        cr_assert_eq(listen(commands[c].run, stdout, (const char *const[]){"--help", NULL}),
+        cr_assert_eq(listen(commands[c].name, commands[c].run, stdout,
+                            (const char *const[]){"--help", NULL}),
                      LATHE_EXIT_OK);
         strcpy(help, said);
         int found = 0;
