@@ -107,9 +107,10 @@ static void select_experts(const routing_job *job, routing_token *token, int64_t
     for (int64_t k = 0; k < job->top_k; ++k)
         sum += (double)token->score[(int64_t)ids[k]];
     for (int64_t k = 0; k < job->top_k; ++k) {
-        weights[k] = (double)(float)((double)token->score[(int64_t)ids[k]] / (sum + epsilon));
-        if (lathe_ref_int(job->r, "kBf16Weights"))
-            weights[k] = lathe_bf16_round(weights[k]);
+        const double weight = (double)token->score[(int64_t)ids[k]] / (sum + epsilon);
+        weights[k] = lathe_ref_int(job->r, "kBf16Weights")
+                         ? lathe_ref_round(job->r, (double)(float)weight)
+                         : (double)(float)weight;
     }
 }
 

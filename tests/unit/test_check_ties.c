@@ -4,6 +4,7 @@
  * of one token each over one old key and the token's own; its query is 1 in every channel before
  * RoPE, so that the cosines of a request decide what it rounds to. */
 #include <criterion/criterion.h>
+#include <math.h>
 
 #include "check_state.h"
 
@@ -48,9 +49,9 @@ static int64_t positions[ROWS], slots[ROWS];
 static float rope[ROWS][DIM]; /* two cosines, two sines */
 static int32_t tables[ROWS], lengths[ROWS];
 static double cache_out[CACHE], y_out[ROWS * DIM];
-static lathe_step_value values[ARGS];
+static lathe_step_value values[16];
 static lathe_step_launch launch;
-static lathe_ref_value bound[ARGS];
+static lathe_ref_value bound[16];
 static lathe_ref r;
 
 static void set_row(uint16_t *to, double a, double b, double c, double d) {
@@ -145,4 +146,73 @@ Test(check_ties, a_value_that_is_off_as_a_whole_is_left_so) {
     const lathe_comparison c = compare(&turned);
     cr_assert_eq(turned, 0);
     cr_assert(!c.pass && c.relative > c.allowed);
+}
+
+/* Routing of an edge layer: of two experts, weights that it rounds to bf16 before it writes them.
+ */
+enum { ROUTE_ARGS = 13, WEIGHTS = 4, ROUTED = 64, EXPERTS = 2 };
+
+static const lathe_step_constant route_constants[] = {
+    INTEGER("kRows", ROUTED),  INTEGER("kExperts", EXPERTS), INTEGER("kLogitSplits", 1),
+    INTEGER("kTopK", EXPERTS), INTEGER("kTile", ROUTED),     INTEGER("kLocal", EXPERTS),
+    INTEGER("kMaxCtas", 2),    INTEGER("kHistogram", 2),     INTEGER("kBf16Weights", 1),
+    REAL("kScale", 1),         REAL("kEpsilon", 0)};
+static const lathe_step_arg route_args[ROUTE_ARGS] = {
+    ARG("logits", F32, IN, {2, {ROUTED, EXPERTS}}),
+    ARG("bias", F32, IN, {1, {EXPERTS}}),
+    ARG("slots", I64, IN, {1, {ROUTED}}),
+    ARG("ids", I32, OUT, {2, {ROUTED, EXPERTS}}),
+    ARG("weights", F32, OUT, {2, {ROUTED, EXPERTS}}),
+    ARG("expanded_to_permuted", I32, OUT, {1, {ROUTED * EXPERTS}}),
+    ARG("permuted_to_token", I32, OUT, {1, {2 * ROUTED + 1}}),
+    ARG("histogram", I32, OUT, {1, {2}}),
+    ARG("counts", I32, OUT, {1, {EXPERTS}}),
+    ARG("cta_expert", I32, OUT, {1, {2}}),
+    ARG("cta_limit", I32, OUT, {1, {2}}),
+    ARG("ctas", I32, OUT, {1, {1}}),
+    ARG("total_padded", I32, OUT, {1, {1}})};
+static const lathe_step_kernel route_kernel = {.name = "k",
+                                               .provider = "moe/routing",
+                                               .constant_count =
+                                                   sizeof route_constants / sizeof *route_constants,
+                                               .constants = route_constants,
+                                               .arg_count = ROUTE_ARGS,
+                                               .args = route_args};
+
+static float route_logits[ROUTED][EXPERTS], route_bias[EXPERTS], route_found[ROUTED * EXPERTS];
+static int64_t route_slots[ROUTED];
+static double route_out[ROUTE_ARGS][2 * ROUTED + 1];
+
+/* Of which the first weight of row 3 is `weight`. */
+static void set_up_route(double weight) {
+    const void *before[] = {route_logits, route_bias, route_slots};
+    launch.kernel = &route_kernel;
+    launch.value_count = ROUTE_ARGS;
+    for (int i = 0; i < ROUTE_ARGS; ++i) {
+        values[i] = (lathe_step_value){
+            .arg = &route_args[i], .shape = route_args[i].shape, .buffer = &buffer};
+        bound[i] = (lathe_ref_value){i < 3 ? before[i] : NULL, NULL, i < 3 ? NULL : route_out[i]};
+    }
+    bound[WEIGHTS].after = route_found;
+    route_logits[3][0] = (float)log(weight / (1 - weight) / (2 - weight / (1 - weight)));
+}
+
+static lathe_comparison compare_route(uint64_t draw) {
+    r.draw = draw;
+    cr_assert(lathe_ref_call(&r), "%s", r.message);
+    r.draw = 0;
+    for (int i = 0; i < ROUTED * EXPERTS; ++i)
+        route_found[i] = (float)route_out[WEIGHTS][i];
+    cr_assert(lathe_ref_call(&r), "%s", r.message);
+    lathe_comparison c = lathe_compare(LATHE_RULE_F32_FUSED, LATHE_SCALAR_F32, route_out[WEIGHTS],
+                                       route_found, ROUTED * EXPERTS, EXPERTS);
+    turned = lathe_check_ties(&r, 0, WEIGHTS, EXPERTS, &c);
+    return c;
+}
+
+Test(check_ties, a_weight_of_a_route_may_be_rounded_either_way_at_a_tie) {
+    set_up_route(0.5 * TIE);
+    cr_assert(compare_route(1).pass && turned == 1, "%lld rows", (long long)turned);
+    set_up_route(0.5 * BEYOND);
+    cr_assert(compare_route(1).pass && turned == 0, "%lld rows", (long long)turned);
 }
