@@ -21,12 +21,23 @@ struct lathe_against {
     const lathe_step_table *table;
 };
 
-/* "2-ep" as size and name; anything else is a directory. */
+#define DIGITS_MOST 15
+
+/* Of "2" and "2-ep" the number of digits, else 0: it is a directory. */
+static size_t count_digits(const char *what) {
+    const size_t digits = strspn(what, "0123456789");
+    return digits <= DIGITS_MOST && (!what[digits] || what[digits] == '-') ? digits : 0;
+}
+
+bool lathe_against_is_deployment(const char *what) {
+    return count_digits(what) > 0;
+}
+
 static int generate(const lathe_against_what *w, lathe_generated *g) {
-    char tp[16];
-    const size_t digits = strspn(w->what, "0123456789");
+    char tp[DIGITS_MOST + 1];
+    const size_t digits = count_digits(w->what);
     const char *name = w->what + digits;
-    if (digits == 0 || digits >= sizeof tp || (*name && *name != '-'))
+    if (digits == 0)
         return lathe_generated_open_as("run", w->what, "1", w->arch, NULL, g);
     memcpy(tp, w->what, digits);
     tp[digits] = 0;

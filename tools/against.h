@@ -4,6 +4,7 @@
 #ifndef LATHE_AGAINST_H
 #define LATHE_AGAINST_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "outputs.h"
@@ -18,6 +19,9 @@ typedef struct {
     const lathe_options *options; /* of an engine; the directory is replaced */
     lathe_weight_reader reader;
 } lathe_against_what;
+
+/* Whether WHAT is a deployment, to be generated from a layout, and not a directory. */
+bool lathe_against_is_deployment(const char *what);
 
 /* Generates where need be and builds. */
 LATHE_CHECKED lathe_status lathe_against_open(const lathe_against_what *what,

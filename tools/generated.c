@@ -21,7 +21,7 @@ static int remove_entry(const char *path, const struct stat *st, int flag, struc
     return remove(path);
 }
 
-static bool is_layout(const char *target) {
+bool lathe_generated_is_layout(const char *target) {
     const size_t n = strlen(target);
     return n > 4 && strcmp(target + n - 4, ".lua") == 0;
 }
@@ -49,7 +49,7 @@ static char *borrow(const char *text) {
 int lathe_generated_open_as(const char *command, const char *target, const char *tp,
                             const char *arch, const char *deployment, lathe_generated *g) {
     *g = (lathe_generated){NULL, NULL};
-    if (!is_layout(target)) {
+    if (!lathe_generated_is_layout(target)) {
         g->directory = strdup(target);
         return g->directory ? LATHE_EXIT_OK : LATHE_EXIT_USAGE;
     }

@@ -4,6 +4,8 @@
 #ifndef LATHE_GENERATED_H
 #define LATHE_GENERATED_H
 
+#include <stdbool.h>
+
 #include "step_table.h"
 
 typedef struct {
@@ -11,6 +13,8 @@ typedef struct {
     char *temporary; /* removed on close; NULL where the directory was named */
 } lathe_generated;
 
+/* Whether a target is a layout: its name ends in .lua. Any other is a directory. */
+bool lathe_generated_is_layout(const char *target);
 /* `target` is a directory, or a layout (its name ends in .lua). Returns an exit status; what is
  * wrong has been printed. */
 int lathe_generated_open(const char *target, const char *tp, const char *arch,

@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "against.h"
 #include "command_line.h"
 #include "commands.h"
+#include "generated.h"
 
 static const char help[] =
     "usage: lathe run DIR|LAYOUT [options]\n"
@@ -143,7 +145,13 @@ static int parse_for_check(const lathe_run_options *o) {
                        : o->failures_only ? "--failures"
                        : o->noise > 0     ? "--noise"
                                           : NULL;
-    return name && !o->check ? refuse("without --check", name, "it with --check") : 0;
+    if (name && !o->check)
+        return refuse("without --check", name, "it with --check");
+    if (o->against && lathe_against_is_deployment(o->against) &&
+        !lathe_generated_is_layout(o->target))
+        return refuse("--against", o->against,
+                      "a directory, where one is checked; TP or TP-NAME of a layout");
+    return 0;
 }
 
 static int refuse_step(const lathe_run_options *o) {

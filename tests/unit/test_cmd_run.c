@@ -80,6 +80,8 @@ Test(cmd_run, bad_usage_is_refused, .init = cr_redirect_stderr) {
 Test(cmd_run, an_option_that_would_be_ignored_is_refused) {
     REFUSED("'--replays'; allowed: it with --check", TOY, "--replays", "2");
     REFUSED("'--noise'; allowed: it with --check", TOY, "--noise", "0.1");
+    REFUSED("--against '1'; allowed: a directory", TINY, "--check", "--against", "1");
+    REFUSED("--against '2-ep'; allowed: a directory", TINY, "--check", "--against", "2-ep");
     REFUSED("experts by rank: the step slices no experts", TOY, "--experts", "ep");
     REFUSED("a second '--seed'", TOY, "--seed", "1", "--seed", "2");
     REFUSED("a second '--check'", TOY, "--check", "--check");
