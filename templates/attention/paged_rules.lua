@@ -99,12 +99,12 @@ local function default(c, arch)
     return t
 end
 
+-- `all` begins with the rule; those of the list below differ from each other, so only the rule can come
+-- twice.
 local function add(all, c, arch, t)
-    local same = false
-    for _, other in ipairs(all) do
-        same = same or other.kTeams == t.kTeams and other.kTiles == t.kTiles and other.kSplits == t.kSplits
-            and other.kCluster == t.kCluster and other.kChunk == t.kChunk and other.kStages == t.kStages
-    end
+    local rule = all[1]
+    local same = rule and rule.kTeams == t.kTeams and rule.kTiles == t.kTiles and rule.kSplits == t.kSplits
+        and rule.kCluster == t.kCluster and rule.kChunk == t.kChunk and rule.kStages == t.kStages
     if not same and shared_bytes(c, t) <= arch.shared and t.kSplits % t.kCluster == 0 then
         table.insert(all, t)
     end
