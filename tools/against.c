@@ -38,10 +38,10 @@ static int generate(const lathe_against_what *w, lathe_generated *g) {
     const size_t digits = count_digits(w->what);
     const char *name = w->what + digits;
     if (digits == 0)
-        return lathe_generated_open_as("run", w->what, "1", w->arch, NULL, g);
+        return lathe_generated_open("run", w->what, "1", w->arch, NULL, g);
     memcpy(tp, w->what, digits);
     tp[digits] = 0;
-    return lathe_generated_open_as("run", w->layout, tp, w->arch, *name ? name + 1 : NULL, g);
+    return lathe_generated_open("run", w->layout, tp, w->arch, *name ? name + 1 : NULL, g);
 }
 
 static lathe_status build(lathe_against *a, lathe_weight_reader reader, char *message,

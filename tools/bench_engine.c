@@ -43,8 +43,8 @@ static lathe_status count_layers(lathe_bench_engine *b) {
 
 int lathe_bench_engine_open(lathe_bench_engine *b, const char *command) {
     const int opened =
-        lathe_generated_open_as("bench", b->o.target, b->o.tp ? b->o.tp : "1",
-                                b->o.arch ? b->o.arch : "sm_90a", b->o.deployment, &b->generated);
+        lathe_generated_open("bench", b->o.target, b->o.tp ? b->o.tp : "1",
+                             b->o.arch ? b->o.arch : "sm_90a", b->o.deployment, &b->generated);
     if (opened != LATHE_EXIT_OK)
         return opened;
     const lathe_step_cut cut = {

@@ -83,12 +83,10 @@ static lathe_status bind_values(chain *h, int index, lathe_ref_value *values) {
             to->after = c->saved[index].values[rank * l->value_count + i];
             const int64_t count = lathe_step_shape_count(&v->shape, 0);
             if (writes(v))
-                to->out = malloc((size_t)(count ? count : 1) * sizeof *to->out);
+                to->out = lathe_ref_new_output(count);
             if (!to->before || (writes(v) && !to->out))
                 return lathe_check_refuse(c, LATHE_NO_MEMORY, "no memory for %s",
                                           lathe_check_value_name(v));
-            for (int64_t e = 0; to->out && e < count; ++e)
-                to->out[e] = LATHE_REF_UNSET;
         }
     }
     return LATHE_OK;

@@ -209,11 +209,9 @@ static lathe_status call_reference(trial *t, int index) {
             slot *s = &t->slots[rank * t->values + i];
             if (v->address && writes(v)) {
                 const int64_t count = lathe_step_shape_count(&v->shape, 0);
-                s->out = malloc((size_t)(count ? count : 1) * sizeof *s->out);
+                s->out = lathe_ref_new_output(count);
                 if (!s->out)
                     return no_memory(c, v);
-                for (int64_t e = 0; e < count; ++e)
-                    s->out[e] = LATHE_REF_UNSET;
             }
             t->ref.values[rank][i] = (lathe_ref_value){s->before, s->after, s->out};
         }

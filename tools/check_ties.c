@@ -14,13 +14,6 @@
 
 #define DRAWS 8 /* the first turns every tie: enough for a row that depends on one */
 
-static double *copy_unset(int64_t count) {
-    double *out = malloc((size_t)(count ? count : 1) * sizeof *out);
-    for (int64_t i = 0; out && i < count; ++i)
-        out[i] = LATHE_REF_UNSET;
-    return out;
-}
-
 static int64_t count_elements(const lathe_ref *ref, int index) {
     return lathe_step_shape_count(&ref->launch->values[index].shape, 0);
 }
@@ -42,7 +35,7 @@ static bool copy_values(lathe_ref *again, const lathe_ref *ref) {
         for (size_t i = 0; to && i < count; ++i) {
             const lathe_ref_value *from = &ref->values[rank][i];
             to[i] = (lathe_ref_value){from->before, from->after, NULL};
-            to[i].out = from->out ? copy_unset(count_elements(ref, (int)i)) : NULL;
+            to[i].out = from->out ? lathe_ref_new_output(count_elements(ref, (int)i)) : NULL;
             whole = whole && !from->out == !to[i].out;
         }
         whole = whole && to;

@@ -111,7 +111,7 @@ int lathe_cmd_checkpoint(int argc, char **argv) {
     int status = parse(argc, argv, &o);
     if (status != 0)
         return status - 1;
-    status = lathe_generated_open_as("checkpoint", o.target, "1", "host", o.deployment, &generated);
+    status = lathe_generated_open("checkpoint", o.target, "1", "host", o.deployment, &generated);
     if (status == LATHE_EXIT_OK)
         status = write_checkpoint(&o, generated.directory);
     lathe_generated_close(&generated);

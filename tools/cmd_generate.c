@@ -276,8 +276,8 @@ int lathe_cmd_generate(int argc, char **argv) {
         return status - 1;
     }
     const char *arch = g->o.device == LATHE_DEVICE_HOST ? "host" : "sm_90a";
-    status = lathe_generated_open_as("generate", g->o.target, g->o.tp ? g->o.tp : "1",
-                                     g->o.arch ? g->o.arch : arch, g->o.deployment, &g->generated);
+    status = lathe_generated_open("generate", g->o.target, g->o.tp ? g->o.tp : "1",
+                                  g->o.arch ? g->o.arch : arch, g->o.deployment, &g->generated);
     if (status == LATHE_EXIT_OK) {
         const lathe_status ran = run(g);
         if (ran != LATHE_OK && g->made_logits)

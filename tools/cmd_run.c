@@ -68,8 +68,8 @@ static void show_progress(void *context, lathe_log_kind kind, const char *text, 
 
 static int open_generated(run *r) {
     const char *arch = r->o.device == LATHE_DEVICE_HOST ? "host" : "sm_90a";
-    return lathe_generated_open_as("run", r->o.target, r->o.tp ? r->o.tp : "1",
-                                   r->o.arch ? r->o.arch : arch, r->o.deployment, &r->generated);
+    return lathe_generated_open("run", r->o.target, r->o.tp ? r->o.tp : "1",
+                                r->o.arch ? r->o.arch : arch, r->o.deployment, &r->generated);
 }
 
 static lathe_options engine_options(run *r) {

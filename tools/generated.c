@@ -46,8 +46,8 @@ static char *borrow(const char *text) {
     return (char *)(uintptr_t)text;
 }
 
-int lathe_generated_open_as(const char *command, const char *target, const char *tp,
-                            const char *arch, const char *deployment, lathe_generated *g) {
+int lathe_generated_open(const char *command, const char *target, const char *tp, const char *arch,
+                         const char *deployment, lathe_generated *g) {
     *g = (lathe_generated){NULL, NULL};
     if (!lathe_generated_is_layout(target)) {
         g->directory = strdup(target);
@@ -71,11 +71,6 @@ int lathe_generated_open_as(const char *command, const char *target, const char 
     const int count = deployment ? 11 : 9;
     argv[count] = NULL;
     return lathe_cmd_gen(count, argv);
-}
-
-int lathe_generated_open(const char *target, const char *tp, const char *arch,
-                         const char *deployment, lathe_generated *g) {
-    return lathe_generated_open_as("gen", target, tp, arch, deployment, g);
 }
 
 lathe_status lathe_generated_check(const lathe_generated *g, const char *target,

@@ -16,12 +16,9 @@ typedef struct {
 /* Whether a target is a layout: its name ends in .lua. Any other is a directory. */
 bool lathe_generated_is_layout(const char *target);
 /* `target` is a directory, or a layout (its name ends in .lua). Returns an exit status; what is
- * wrong has been printed. */
-int lathe_generated_open(const char *target, const char *tp, const char *arch,
+ * wrong has been printed, by the name of `lathe COMMAND`. */
+int lathe_generated_open(const char *command, const char *target, const char *tp, const char *arch,
                          const char *deployment, lathe_generated *generated);
-/* The same for `lathe COMMAND`, whose name is in what is printed. */
-int lathe_generated_open_as(const char *command, const char *target, const char *tp,
-                            const char *arch, const char *deployment, lathe_generated *generated);
 /* What a directory was generated for cannot be chosen any more, only confirmed: LATHE_INVALID where
  * an option (NULL: not given) says something else. */
 LATHE_CHECKED lathe_status lathe_generated_check(const lathe_generated *generated,

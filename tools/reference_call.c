@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "compare.h"
@@ -154,6 +155,13 @@ bool lathe_ref_column(const lathe_ref *r, int64_t column) {
     const uint64_t pick =
         lathe_synthetic_bits(r->seed, (uint64_t)(column / r->block)) % (uint64_t)r->block;
     return (uint64_t)(column % r->block) == pick;
+}
+
+double *lathe_ref_new_output(int64_t count) {
+    double *out = malloc((size_t)(count ? count : 1) * sizeof *out);
+    for (int64_t e = 0; out && e < count; ++e)
+        out[e] = LATHE_REF_UNSET;
+    return out;
 }
 
 double lathe_ref_jitter(const lathe_ref *r, double product, uint64_t index) {

@@ -15,6 +15,9 @@
 
 typedef void lathe_ref_function(lathe_ref *r);
 
+/* `count` elements, none of them defined yet, for free(); NULL: no memory. */
+double *lathe_ref_new_output(int64_t count);
+
 /* The reference of a provider ("gemm/skinny"), or NULL. */
 lathe_ref_function *lathe_ref_find(const char *provider);
 

@@ -35,8 +35,8 @@ static void keep_warnings(void *context, lathe_log_kind kind, const char *text, 
 static void generate(fixture *f) {
     memset(f, 0, sizeof *f);
     for (int r = 0; r < 2; ++r)
-        cr_assert_eq(lathe_generated_open(LATHE_SOURCE_DIR "/layouts/attention_block.lua", "2",
-                                          "host", NULL, &f->generated[r]),
+        cr_assert_eq(lathe_generated_open("gen", LATHE_SOURCE_DIR "/layouts/attention_block.lua",
+                                          "2", "host", NULL, &f->generated[r]),
                      0);
 }
 

@@ -45,7 +45,7 @@ static void open_ranks(fixture *f, const char *layout, const char *tp) {
     lathe_weights weights[LATHE_GROUP_MAX];
     lathe_weight_source sources[LATHE_GROUP_MAX];
     memset(f, 0, sizeof *f);
-    cr_assert_eq(lathe_generated_open(path, tp, "host", NULL, &f->generated), 0);
+    cr_assert_eq(lathe_generated_open("gen", path, tp, "host", NULL, &f->generated), 0);
     o.directory = f->generated.directory;
     o.timeout_ns = BOUND_NS;
     cr_assert_eq(lathe_ranks_create(&o, &f->ranks, f->message, sizeof f->message), LATHE_OK, "%s",

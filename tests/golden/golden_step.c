@@ -33,7 +33,8 @@ static void open_engines(golden_step *f, const char *name, const char *deploymen
     lathe_options o = LATHE_OPTIONS_INIT;
     snprintf(path, sizeof path, LATHE_SOURCE_DIR "/layouts/cases/%s.lua", name);
     snprintf(tp, sizeof tp, "%d", f->c.tp);
-    cr_assert_eq(lathe_generated_open(path, tp, "host", deployment, &f->generated), LATHE_EXIT_OK);
+    cr_assert_eq(lathe_generated_open("gen", path, tp, "host", deployment, &f->generated),
+                 LATHE_EXIT_OK);
     o.directory = f->generated.directory;
     o.kv_pages = f->c.pages;
     cr_assert_eq(lathe_ranks_create(&o, &f->ranks, message, sizeof message), LATHE_OK, "%s",
@@ -43,8 +44,8 @@ static void open_engines(golden_step *f, const char *name, const char *deploymen
     cr_assert_eq(lathe_safetensors_open(path, &f->checkpoint, message, sizeof message), LATHE_OK,
                  "%s", message);
     const lathe_step_table *table = lathe_engine_table(f->engine);
-    cr_assert_eq(lathe_checkpoint_check(table, f->checkpoint, message, sizeof message), LATHE_OK, "%s",
-                 message);
+    cr_assert_eq(lathe_checkpoint_check(table, f->checkpoint, message, sizeof message), LATHE_OK,
+                 "%s", message);
     build_ranks(f);
 }
 

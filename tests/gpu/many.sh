@@ -8,7 +8,8 @@ set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/gpu/verdicts.sh
 steps=${STEPS:-10000}
-tp=tp${RANKS:-2}
+ranks=${RANKS:-2}
+tp=tp$ranks
 LIMIT=${LIMIT:-200}
 # NCCL sums in the order of its algorithm, so that is pinned; multicast is never used.
 export NCCL_ALGO=${NCCL_ALGO:-Ring} NCCL_PROTO=${NCCL_PROTO:-LL128} NCCL_NVLS_ENABLE=0
@@ -102,7 +103,7 @@ for part in ${PARTS:-exchange step block publish nccl tiny ep tiny-nccl slice lo
         ;;
     step) # as many layers as fit with the weights that the experts' slices were cut from; then one rank of the same in loop-back
         for loop in "" --rank-slice; do
-            bench "step$loop" "muse_spark-$tp" --layers "${LAYERS:-$((${RANKS:-2} * 6))}" --step --replays 300 --sets 3 $loop
+            bench "step$loop" "muse_spark-$tp" --layers "${LAYERS:-$((ranks * 6))}" --step --replays 300 --sets 3 $loop
         done
         ;;
     block) both block attention_block-$tp ;;

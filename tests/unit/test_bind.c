@@ -22,8 +22,8 @@ static lathe_checkpoint *checkpoint;
 static float logits[2][STEPS][VOCABULARY];
 
 static void set_up(void) {
-    cr_assert_eq(lathe_generated_open(LATHE_SOURCE_DIR "/layouts/cases/mini.lua", "1", "host", NULL,
-                                      &generated),
+    cr_assert_eq(lathe_generated_open("gen", LATHE_SOURCE_DIR "/layouts/cases/mini.lua", "1",
+                                      "host", NULL, &generated),
                  LATHE_EXIT_OK);
 }
 

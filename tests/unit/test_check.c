@@ -25,9 +25,9 @@ static char folder[] = "test_check_XXXXXX";
 
 static void set_up(void) {
     cr_assert_not_null(mkdtemp(folder));
-    cr_assert_eq(
-        lathe_generated_open(LATHE_SOURCE_DIR "/layouts/toy.lua", "1", "host", NULL, &generated),
-        LATHE_EXIT_OK);
+    cr_assert_eq(lathe_generated_open("gen", LATHE_SOURCE_DIR "/layouts/toy.lua", "1", "host", NULL,
+                                      &generated),
+                 LATHE_EXIT_OK);
 }
 
 static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *ftw) {

@@ -21,8 +21,8 @@ static lathe_synthetic synthetic = {false, 5};
 static lathe_ranks ranks;
 
 static void generate(const char *deployment) {
-    cr_assert_eq(lathe_generated_open(LATHE_SOURCE_DIR "/layouts/attention_block.lua", "2", "host",
-                                      deployment, &generated),
+    cr_assert_eq(lathe_generated_open("gen", LATHE_SOURCE_DIR "/layouts/attention_block.lua", "2",
+                                      "host", deployment, &generated),
                  LATHE_EXIT_OK);
 }
 

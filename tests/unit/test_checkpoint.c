@@ -24,9 +24,9 @@ static lathe_step_table *table;
 
 static void set_up(void) {
     cr_assert_not_null(mkdtemp(folder));
-    cr_assert_eq(
-        lathe_generated_open(LATHE_SOURCE_DIR "/layouts/toy.lua", "1", "host", NULL, &generated),
-        LATHE_EXIT_OK);
+    cr_assert_eq(lathe_generated_open("gen", LATHE_SOURCE_DIR "/layouts/toy.lua", "1", "host", NULL,
+                                      &generated),
+                 LATHE_EXIT_OK);
     cr_assert_eq(lathe_step_table_read(generated.directory, &table, message, sizeof message),
                  LATHE_OK, "%s", message);
 }

@@ -27,8 +27,8 @@ static void set_up(void) {
     cr_assert_not_null(mkdtemp(folder));
     snprintf(command, sizeof command, "cp %s/* %s", GOLDEN, folder);
     cr_assert_eq(system(command), 0);
-    cr_assert_eq(lathe_generated_open(LATHE_SOURCE_DIR "/layouts/cases/mini.lua", "1", "host", NULL,
-                                      &generated),
+    cr_assert_eq(lathe_generated_open("gen", LATHE_SOURCE_DIR "/layouts/cases/mini.lua", "1",
+                                      "host", NULL, &generated),
                  LATHE_EXIT_OK);
     cr_assert_eq(lathe_step_table_read(generated.directory, &table, message, sizeof message),
                  LATHE_OK, "%s", message);

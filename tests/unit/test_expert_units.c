@@ -34,7 +34,7 @@ static lathe_status build_with(unsigned char scale, char *message, size_t size) 
     lathe_generated generated;
     lathe_ranks ranks;
     lathe_options o = LATHE_OPTIONS_INIT;
-    cr_assert_eq(lathe_generated_open(TINY, "2", "host", "packed", &generated), 0);
+    cr_assert_eq(lathe_generated_open("gen", TINY, "2", "host", "packed", &generated), 0);
     o.directory = generated.directory;
     cr_assert_eq(lathe_ranks_create(&o, &ranks, message, size), LATHE_OK, "%s", message);
     const lathe_step_table *t = lathe_engine_table(ranks.engines[0]);

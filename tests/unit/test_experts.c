@@ -41,8 +41,8 @@ static void listen(void *context, lathe_log_kind kind, const char *text, int don
 }
 
 static void generate(const char *deployment) {
-    cr_assert_eq(lathe_generated_open(LATHE_SOURCE_DIR "/layouts/cases/mini.lua", "2", "host",
-                                      deployment, &generated),
+    cr_assert_eq(lathe_generated_open("gen", LATHE_SOURCE_DIR "/layouts/cases/mini.lua", "2",
+                                      "host", deployment, &generated),
                  LATHE_EXIT_OK);
 }
 

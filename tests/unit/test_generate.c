@@ -51,7 +51,8 @@ static void open_model(model *m, const char *tp, const char *deployment) {
     lathe_weights weights[LATHE_GROUP_MAX];
     lathe_weight_source sources[LATHE_GROUP_MAX];
     lathe_options o = LATHE_OPTIONS_INIT;
-    cr_assert_eq(lathe_generated_open(TINY, tp, "host", deployment, &m->generated), LATHE_EXIT_OK);
+    cr_assert_eq(lathe_generated_open("gen", TINY, tp, "host", deployment, &m->generated),
+                 LATHE_EXIT_OK);
     o.directory = m->generated.directory;
     cr_assert_eq(lathe_ranks_create(&o, &m->ranks, message, sizeof message), LATHE_OK, "%s",
                  message);

@@ -26,7 +26,7 @@ static void set_up(void) {
     gpu = fake_cuda_open();
     nccl = fake_nccl_open();
     gpu->devices = 2;
-    cr_assert_eq(lathe_generated_open(LATHE_SOURCE_DIR "/layouts/attention_block.lua", "2",
+    cr_assert_eq(lathe_generated_open("gen", LATHE_SOURCE_DIR "/layouts/attention_block.lua", "2",
                                       "sm_90a", "nccl", &generated),
                  0);
 }
@@ -103,7 +103,7 @@ Test(nccl_step, is_captured_as_step_json_says) {
  * that ranks may be on several hosts. */
 Test(nccl_step, a_model_by_nccl_needs_no_peer_memory) {
     lathe_generated_close(&generated);
-    cr_assert_eq(lathe_generated_open(LATHE_SOURCE_DIR "/layouts/muse_spark_tiny.lua", "2",
+    cr_assert_eq(lathe_generated_open("gen", LATHE_SOURCE_DIR "/layouts/muse_spark_tiny.lua", "2",
                                       "sm_90a", "nccl", &generated),
                  0);
     gpu->no_sharing = 1;
@@ -133,8 +133,8 @@ static int count_early(int rank) {
 Test(nccl_step, ranks_of_one_gpu_begin_nothing_early) {
     for (int devices = 1; devices <= 2; ++devices) {
         lathe_generated_close(&generated);
-        cr_assert_eq(lathe_generated_open(LATHE_SOURCE_DIR "/layouts/attention_block.lua", "2",
-                                          "sm_90a", "", &generated),
+        cr_assert_eq(lathe_generated_open("gen", LATHE_SOURCE_DIR "/layouts/attention_block.lua",
+                                          "2", "sm_90a", "", &generated),
                      0);
         gpu->devices = devices;
         cr_assert_eq(build(), LATHE_OK, "%s", message);

@@ -151,7 +151,7 @@ static void run_pair(const char *refusal) {
     char meet[] = "/tmp/lathe-meet-XXXXXX", command[128];
     pid_t ranks[2];
     cr_assert_not_null(mkdtemp(meet));
-    cr_assert_eq(lathe_generated_open(BLOCK, "2", "sm_90a", NULL, &generated), 0);
+    cr_assert_eq(lathe_generated_open("gen", BLOCK, "2", "sm_90a", NULL, &generated), 0);
     fake_cuda *gpu = fake_cuda_open();
     for (int r = 0; r < 2; ++r) {
         ranks[r] = fork();
